@@ -65,7 +65,7 @@ lowest: ## the lower bounds of pyproject.toml, tried in an environment of their 
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
-promises: setup ## every rate that docs/statistics states, drawn again over all cores (hours of one core); goes on where it stopped
+promises: setup ## every rate that docs/statistics states, drawn again over all cores (hours of one core); resumes
 	PYTHONPATH=src:benchmarks $(BIN)/python -m promises
 
 load: setup ## two hundred people vote at once, on SQLite and PostgreSQL, and the server is killed under them

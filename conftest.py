@@ -45,7 +45,7 @@ def pytest_sessionfinish() -> None:
 # four milliseconds a file.
 os.fsync = lambda file: None
 
-# Typer makes all commands anew at every call, which takes a tenth of a second, and tests call hundreds.
+# Typer makes all commands again at every call, which takes a tenth of a second, and tests call hundreds.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 

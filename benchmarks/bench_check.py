@@ -77,7 +77,7 @@ def early_rows(folder: Path) -> Iterator[Row]:
                 looks.append((time.perf_counter() - start, line))
                 ticks = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
                 spent.append(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"))
-    assert process.returncode == 0 and "going on" not in looks[-1][1], looks
+    assert process.returncode == 0 and "continuing" not in looks[-1][1], looks
     yield Row("check in rounds, ResNet-50: first numbers", looks[0][0], "s", at_most=10)
     yield Row("check in rounds, ResNet-50: sure of the verdict", looks[-1][0], "s", at_most=60)
     yield Row("check in rounds: to the end, with the report", time.perf_counter() - start, "s")

@@ -1,4 +1,4 @@
-"""What the Ray engine costs beside processes of this machine: a cluster of one machine, the same work, no GPU.
+"""What the Ray engine costs compared with processes of this machine: a cluster of one machine, the same work, no GPU.
 
 ``python benchmarks/bench_ray.py`` prints jobs of several sizes on both.
 """

@@ -53,7 +53,7 @@ def _one_core(folder: Path) -> Iterator[Row]:
     yield Row("synth, JPEG, one core", count / ours, "images/s")
     yield Row("synth, JPEG: against a plain OpenCV script", plain / ours, at_least=3.5)
     yield Row("synth, JPEG: share of the codec limit", limit / ours, at_least=0.75)
-    yield Row("synth, JPEG: the same, every donor decoded anew", limit / forgetful)
+    yield Row("synth, JPEG: the same, every donor decoded again", limit / forgetful)
     ours, limit = best_of(
         lambda: _synth(folder, "png", 1), lambda: _codecs(outputs, "png"), before=lambda: _clear(folder)
     )

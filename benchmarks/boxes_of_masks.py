@@ -2,7 +2,7 @@
 
     python benchmarks/boxes_of_masks.py photos/pets12 pets.json --cats egyptian_mau,persian,siamese
 
-Images lie in ``images/CLASS/``, masks in ``masks/CLASS/`` under the same name. Classes named by ``--cats`` become
+Images are in ``images/CLASS/``, masks in ``masks/CLASS/`` under the same name. Classes named by ``--cats`` become
 "cat", the others "dog".
 """
 

@@ -105,7 +105,7 @@ class Sampler(threading.Thread):
         process.wait()
 
     def busy(self, since: float, until: float) -> float | None:
-        """The mean utilisation in percent between two times; None where nothing was sampled."""
+        """The mean utilisation in percent between two times; None if nothing was sampled."""
         within = [value for at, value in zip(self.times, self.values, strict=False) if since <= at <= until]
         return sum(within) / len(within) if within else None
 

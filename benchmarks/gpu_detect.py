@@ -58,7 +58,7 @@ def annotated(folder: Path, count: int) -> Path:
 
 
 def network(options: argparse.Namespace, folder: Path) -> tuple[Any, str]:
-    """Return the module with random weights and its name in Holdfast; its file lies beside the images."""
+    """Return the module with random weights and its name in Holdfast; its file is next to the images."""
     import torch
     from safetensors.torch import save_file
 

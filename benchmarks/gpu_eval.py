@@ -269,7 +269,7 @@ def part_agreement(options: argparse.Namespace) -> dict[str, Any]:
 def part_usual(options: argparse.Namespace) -> dict[str, Any]:
     """ImageFolder, DataLoader, float32, one run a scenario, from before the workers start to the last answer.
 
-    Six scenarios stand for thirteen: JPEGs as they came, four that were written anew, and PNGs.
+    Six scenarios stand for thirteen: JPEGs as they came, four that were written again, and PNGs.
     """
     import torch
     import torchvision

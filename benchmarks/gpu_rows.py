@@ -6,10 +6,10 @@
     python benchmarks/gpu_rows.py --quick --device cpu     # a rehearsal: all parts, tiny
 
 - explain: ``eval`` and Grad-CAM of ResNet-50 on originals and blurred backgrounds; shuffled: Grad-CAM with shuffled
-  weights, too, and integrated gradients of 125 images; bare: the same maps of images that lie on the GPU already.
+  weights, too, and integrated gradients of 125 images; bare: the same maps of images that are on the GPU already.
 - mine: four networks answer for a pool and a fifth judges it.
 - ask: ResNet-50 and a LLaVA of 1.3 billion parameters (CLIP ViT-L/14 at 336 pixels, a Llama of TinyLlama's size) answer
-  one question an image in 8 tokens; bare: the model's own ``generate`` on inputs that lie on the GPU already.
+  one question an image in 8 tokens; bare: the model's own ``generate`` on inputs that are on the GPU already.
 
 Images are JPEGs of 500 × 375 with masks, weights are random. Every part has a process of its own, so one that fails
 stops no other. ``per_second`` and ``busy`` count from the first fifth of a step's rows to its last: before that,
@@ -115,7 +115,7 @@ def explained(
 
 
 def bare_maps(options: argparse.Namespace, method: str, name: str, twice: bool) -> float:
-    """Maps a second of images that lie on the device: one question for the target, then the map."""
+    """Maps a second of images that are on the device: one question for the target, then the map."""
     import torch
 
     from holdfast.attribution import of_classifier, parse_methods

@@ -1,4 +1,4 @@
-"""How fast a GPU makes the static scenarios: all 13 conditions of batches that lie on the device.
+"""How fast a GPU makes the static scenarios: all 13 conditions of batches that are on the device.
 
     python benchmarks/gpu_scenarios.py                     # an H200; under a minute
     python benchmarks/gpu_scenarios.py --corruptions       # the 95 of ImageNet-C instead
@@ -6,7 +6,7 @@
 
 Prints scenario-images a second of 375 × 500 images, of the same with every result then resized to 224² as a model
 wants it, and of images resized to 224² first; each condition's share of the time; and the peak of memory. Donors are
-cleared of their objects within the measured time, hues are drawn anew for each batch, and a first round that finds
+cleared of their objects within the measured time, hues are drawn again for each batch, and a first round that finds
 nothing cached is left out.
 """
 
@@ -57,7 +57,7 @@ def seconds(work: Callable[[int], object], repeats: int, device: str) -> float:
 def work_of(
     conditions: Sequence[Condition], images: Tensor, masks: Tensor, then: Callable[[Tensor], object]
 ) -> Callable[[int], None]:
-    """One batch under all conditions; each image's donor is its neighbour, whose mask lies on the host."""
+    """One batch under all conditions; each image's donor is its neighbour, whose mask is on the host."""
     donors, donor_masks = images.roll(1, 0), masks.roll(1, 0).cpu()
 
     def work(turn: int) -> None:

@@ -7,8 +7,8 @@
 
 Prints how fast images are made, and how much processor time this process, which collects them, takes for each: no
 number of processes makes more of them than that allows. Then, for images held in memory and for images rendered
-anew in every epoch: images/s, the share of the same steps on tensors that lie on the device already (nothing but the
-network), the share of the time that lies in steps and not between epochs (checkpoints), and nvidia-smi's utilisation,
+again in every epoch: images/s, the share of the same steps on tensors that are on the device already (nothing but the
+network), the share of the time that is in steps and not between epochs (checkpoints), and nvidia-smi's utilisation,
 sampled five times a second from the second epoch on. With a GPU the images are made there; ``--on-cpu`` has them made
 by processes.
 
@@ -131,8 +131,8 @@ def main() -> None:
             "nothing but the network": InMemory(held.images[: options.batch].to(options.device).repeat(
                 len(held) // options.batch, 1, 1, 1), held.labels.to(options.device)),
             "held in memory": InMemory(held.images, held.labels).on(options.device),
-            "rendered anew": RenderedSource(renderer, shown, held.labels),
-            f"rendered anew but for {options.keep:.0%} that are kept": RenderedSource(
+            "rendered again": RenderedSource(renderer, shown, held.labels),
+            f"rendered again but for {options.keep:.0%} that are kept": RenderedSource(
                 renderer, shown, held.labels, memory=int(options.keep * held.images.nbytes)
             ),
         }  # fmt: skip

@@ -190,7 +190,7 @@ def exponent(points: list[tuple[float, float]], *, step: float = 0.01) -> tuple[
 
 
 def spread(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Between what the exponent lies in nine of ten cases, if every cost is uncertain by ``NOISE`` of itself."""
+    """Between what the exponent is in nine of ten cases, if every cost is uncertain by ``NOISE`` of itself."""
     rng = np.random.default_rng(0)
     drawn = [
         exponent([(size, cost * (1 + NOISE * rng.standard_normal())) for size, cost in points], step=0.05)[0]
@@ -262,7 +262,7 @@ def main() -> None:
     curves = {one["name"]: _curve(one) for one in there}
     wanted = [one for one in series() if not given.names or any(one.name.startswith(word) for word in given.names)]
     with ThreadPoolExecutor(given.jobs) as threads:
-        longest = [] if given.chart else reversed(wanted)  # which stand at the end: nobody waits for them alone
+        longest = [] if given.chart else reversed(wanted)  # which are at the end: no one waits for them alone
         begun = {threads.submit(measure, one, quick=given.quick): one.name for one in longest}
         for done in as_completed(begun):
             if error := done.exception():  # the other curves are worth having

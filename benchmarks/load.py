@@ -126,7 +126,7 @@ class Client:
 
 
 class Person:
-    """Somebody who reviews: a task, its images, a vote every few seconds, the next task."""
+    """Someone who reviews: a task, its images, a vote every few seconds, the next task."""
 
     def __init__(
         self, client: Client, campaign: int, right: Callable[[list[str]], dict[str, str]], ledger: Ledger
@@ -263,10 +263,10 @@ def check(state: ServerState, ledger: Ledger) -> dict[str, bool]:
     return {
         f"{len(ledger.acknowledged):,} acknowledged votes are all there": ledger.acknowledged <= stored,
         "none is there twice": len(keys) == len(stored),
-        f"of {len(ledger.sent):,} sent, none is there that nobody sent": stored <= ledger.sent,
+        f"of {len(ledger.sent):,} sent, none is there that no one sent": stored <= ledger.sent,
         f"{len(ledger.finished):,} tasks that were told finished are": ledger.finished <= ended,
         "what counts for the images is what the finished tasks say": standing == (counted or 0),
-        "nobody judged an image twice": twice == 0,
+        "no one judged an image twice": twice == 0,
         "no careful person's task was discarded": discarded == 0,
     }
 
@@ -277,7 +277,7 @@ def spread(values: list[float]) -> str:
 
 
 def measure(folder: Path, database: str, options: argparse.Namespace, *, kill: bool) -> bool:
-    """One run; True where every promise was kept and, without a kill, the goal was met."""
+    """One run; True if every promise was kept and, without a kill, the goal was met."""
     state_folder = folder / "state"
     state = open_server(ServeOptions(state=state_folder, database=database))
     campaign = open_campaign(state, folder, options.people, (options.seconds + options.ramp) / options.every)

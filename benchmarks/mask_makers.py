@@ -41,7 +41,7 @@ def innermost(mask: np.ndarray) -> tuple[float, float]:
 
 
 def corners(mask: np.ndarray) -> list[tuple[float, float]]:
-    """Return the corners of the loose box, without those that lie on the object at the image's edge."""
+    """Return the corners of the loose box, without those that are on the object at the image's edge."""
     x0, y0, x1, y1 = box_of(mask, LOOSE)
     return [(x, y) for x in (x0, x1) for y in (y0, y1) if not mask[int(y), int(x)]]
 

@@ -134,7 +134,7 @@ def _shown(command: list[str], environment: dict[str, str]) -> int:
 
 
 def uv_program() -> str:
-    """Return the path of uv, installed into this environment if there is none; "" where pip has to do."""
+    """Return the path of uv, installed into this environment if there is none; "" if pip has to do."""
     own = Path(sys.executable).with_name("uv.exe" if os.name == "nt" else "uv")
     if uv_settings(pip_settings()) is None:
         return ""
@@ -163,7 +163,7 @@ def _weight(line: str) -> int:
 
 
 def uv_settings(pip: dict[str, str]) -> dict[str, str] | None:
-    """Return pip's settings as variables of uv; None where one has no counterpart."""
+    """Return pip's settings as variables of uv; None if one has no counterpart."""
     chosen = {key.replace("_", "-"): value.split() for key, value in pip.items()}
     if not chosen.keys() <= TRANSLATED.keys() | WITHOUT_EFFECT:
         return None
@@ -190,7 +190,7 @@ def needs_cuda() -> bool:
 
 def _has_cpu_builds(uv: str) -> bool:
     """Return whether torch is not installed yet and the index of builds for CPUs answers."""
-    if _is_installed("torch") or "index-url" in pip_settings():  # an index that somebody chose has what they want
+    if _is_installed("torch") or "index-url" in pip_settings():  # an index that someone chose has what they want
         return False
     environment = os.environ | uv_environment() | {"UV_HTTP_TIMEOUT": "5", "UV_HTTP_RETRIES": "0"}
     words = ["--python", sys.executable, "--dry-run", "--torch-backend", "cpu", "torch", "torchvision"]

@@ -41,7 +41,7 @@ class House:
     imports: Counter[tuple[str, str]]
 
     def folder(self, module: str) -> str:
-        """Return the folder that a module lies in; a module beside the rooms is a room itself."""
+        """Return the folder that a module is in; a module next to the rooms is a room itself."""
         return module if module in self.folders or "." not in module else module.rpartition(".")[0]
 
     def edges(self) -> Counter[tuple[str, str]]:

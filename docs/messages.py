@@ -1,7 +1,8 @@
 """All messages in one file for review: ``python docs/messages.py`` writes ``build/messages.md`` (``make messages``).
 
 A message is every text of three words or more that a user may read: errors, warnings, notes, next steps, headings, help
-and sentences of reports. Code collects them from the syntax tree, so none is missed; ``tests/docs`` checks them by rule.
+and sentences of reports. Code collects them from the syntax tree, so none is missed; ``tests/docs`` checks them by
+rule.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _CALLS = {
 }  # fmt: skip
 _KEYWORDS = {"help": "help", "hint": "heading", "title": "heading", "caption": "heading", "summary": "help"}
 _LISTS = {"notes": "note", "warnings": "warning", "steps": "next step"}
-_CODE = re.compile(r"\b(SELECT|select) .*\b(FROM|from) |\bcreate temp view\b|^\s*[.#]?[\w-]+ \{|;\s*$|^\(\?|\\b|https?://\S+$")
+_CODE = re.compile(
+    r"\b(SELECT|select) .*\b(FROM|from) |\bcreate temp view\b|^\s*[.#]?[\w-]+ \{|;\s*$|^\(\?|\\b|https?://\S+$"
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,11 @@ def _walk(node: ast.AST, kind: str, file: str, skipped: set[int]) -> Iterator[Me
         yield Message(file, node.lineno, kind, node.value)
         return
     kind = _kind(node) or kind
-    for name, value in ast.iter_fields(node):
+    for _, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 own = _KEYWORDS.get(child.arg or "", kind) if isinstance(child, ast.keyword) else kind
-                yield from _walk(child, "text" if name == "body" and isinstance(child, ast.stmt) else own, file, skipped)
+                yield from _walk(child, "text" if isinstance(child, ast.stmt) else own, file, skipped)
 
 
 def _kind(node: ast.AST) -> str:

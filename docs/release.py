@@ -1,4 +1,4 @@
-"""What a release needs besides building: one version for all packages, and the section of the changelog.
+"""What a release needs other than building: one version for all packages, and the section of the changelog.
 
 ``python docs/release.py stamp v1.2.3`` writes the version of a tag into every ``pyproject.toml``, lets the packages
 require each other at that version, and pins it in the workflows of docs/github. ``python docs/release.py notes v1.2.3``

@@ -1,6 +1,6 @@
 """Train the embedded classifiers: ``python recipes/classifiers.py --out DIR [--quick] [--only NAME]``.
 
-Run again after an interruption it goes on: finished models are left alone, the others resume from their last epoch.
+Run again after an interruption it continues: finished models are left alone, the others resume from their last epoch.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def train(
     cache: Path,  # folder of rendered scenes
     device: str,  # ``cpu`` or ``cuda``
     checkpoints: Path | None = None,  # folder to resume from and to write to
-    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
+    on_epoch: Callable[[Epoch], None] | None = None,  # called after every epoch
     robustly: tuple[Callable[..., Any], Loss] | None = None,  # what robust training does to images, and its loss
-    start: Mapping[str, torch.Tensor] | None = None,  # weights to go on from
+    start: Mapping[str, torch.Tensor] | None = None,  # weights to continue from
 ) -> Fitted:
     """Train a classifier on ``device``. Everything random follows from the recipe."""
     images, labels = on_device(rendered("train", recipe.rho, size.train, cache=cache, side=recipe.side), device)

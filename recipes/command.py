@@ -43,7 +43,7 @@ def train_several(
     parser.add_argument("--epochs", type=int, help=f"passes over the scenes ({size.epochs})")
     parser.add_argument("--train", type=int, help=f"training scenes ({size.train})")
     parser.add_argument("--test", type=int, help=f"held-out scenes ({size.test})")
-    parser.add_argument("--start", type=Path, help="the folder of a model whose weights to go on from")
+    parser.add_argument("--start", type=Path, help="the folder of a model whose weights to continue from")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works")
     asked = parser.parse_args()
     given = {

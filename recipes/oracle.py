@@ -266,7 +266,7 @@ def save(model: Any, words: Any, folder: Path) -> None:
 def main() -> None:
     """Render, train, save, measure, write the card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--start", type=Path, help="an oracle of this recipe whose weights to go on from")
+    parser.add_argument("--start", type=Path, help="an oracle of this recipe whose weights to continue from")
     arguments = one_model(parser, minutes=8.0)
     cache, device = arguments.cache, arguments.device
     began = time.monotonic()

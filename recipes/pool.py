@@ -3,7 +3,7 @@
     python recipes/pool.py --pool DIR --out DIR
 
 Paints what is not in the pool yet (``holdfast generate``, a quarter of an hour on two cores), then packs the images as
-JPEG beside their manifest, in one file: what came out of the generator loses a little, and is 2.5 times smaller.
+JPEG next to their manifest, in one file: what came out of the generator loses a little, and is 2.5 times smaller.
 """
 
 from __future__ import annotations

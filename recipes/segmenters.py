@@ -1,6 +1,6 @@
 """Train the embedded segmenters: ``python recipes/segmenters.py --out DIR [--quick] [--only NAME]``.
 
-Run again after an interruption it goes on. Scenes are those of ``classifiers.py`` at ρ = 0, shared through --work.
+Run again after an interruption it continues. Scenes are those of ``classifiers.py`` at ρ = 0, shared through --work.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ SHAPES = {
 
 
 def build(channels: int, width: int, side: int, *, quick: bool) -> Any:
-    """A UNet of diffusers on the VQGAN's latents; told words by attention and the whole caption beside the time."""
+    """A UNet of diffusers on the VQGAN's latents; told words by attention and the whole caption next to the time."""
     from diffusers import UNet2DConditionModel
 
     finest = "CrossAttn" if SHAPES[side].looks_closely else ""
@@ -315,7 +315,7 @@ def main() -> None:
     parser.add_argument("--vqgan", type=Path, required=True)
     parser.add_argument("--judge", type=Path, help="a classifier of recipes/judge.py that says what it sees, too")
     parser.add_argument("--compile", action="store_true", help="compile the UNet: pays after some minutes on a GPU")
-    parser.add_argument("--start", type=Path, help="the folder of a UNet of 128 px whose weights to go on from")
+    parser.add_argument("--start", type=Path, help="the folder of a UNet of 128 px whose weights to continue from")
     parser.add_argument("--rate", type=float, default=1e-3, help="highest learning rate (0.001)")
     add_side(parser)
     arguments = one_model(parser, minutes=7.0)

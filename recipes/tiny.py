@@ -2,7 +2,7 @@
 
     python recipes/tiny.py --out DIR [--cache DIR] [--minutes 4] [--quick]
 
-Pixels and their differences are to be right. The latent has unit spread and bears a little noise, so that near it lie
+Pixels and their differences are to be right. The latent has unit spread and bears a little noise, so that near it are
 images near to this one: what a walk needs.
 """
 

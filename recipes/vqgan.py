@@ -3,7 +3,7 @@
     python recipes/vqgan.py --oracle DIR/oracle --out DIR [--side 128 --start DIR/vqgan] [--minutes 8] [--quick]
 
 First an autoencoder without codes; then the codebook starts from k-means of its latents and follows them as a running
-mean (codes nobody uses move to latents that need one); at last a small critic of patches joins, so that textures stay
+mean (codes no one uses move to latents that need one); at last a small critic of patches joins, so that textures stay
 crisp. What the oracle sees is kept as well as what pixels say.
 """
 
@@ -236,7 +236,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--oracle", type=Path, required=True)
-    parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to go on from")
+    parser.add_argument("--start", type=Path, help="a VQGAN of this recipe whose weights to continue from")
     add_side(parser)
     arguments = one_model(parser, minutes=8.0)
     device, side = arguments.device, arguments.side

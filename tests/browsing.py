@@ -66,7 +66,7 @@ class Held:
             if self.waiting:
                 return self.waiting.pop(0)
             self.page.wait_for_timeout(10)
-        raise AssertionError(f"nobody asked for {self.pattern}")
+        raise AssertionError(f"no one asked for {self.pattern}")
 
     def stop(self) -> None:
         """Hold nothing any more."""

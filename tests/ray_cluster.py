@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-# Before Ray is imported anywhere: nothing is reported home, its C++ side writes to no terminal, and nobody else may
+# Before Ray is imported anywhere: nothing is reported home, its C++ side writes to no terminal, and no one else may
 # talk to clusters that listen for as long as tests take.
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

@@ -69,7 +69,7 @@ class Host:
         return Path(f"/proc/{self.first.pid}/root/mnt/disk")
 
     def start(self, *command: str, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-        """Start a command there, in /mnt/disk, which is nobody else's; /mnt/shared is everybody's."""
+        """Start a command there, in /mnt/disk, which is no one else's; /mnt/shared is everybody's."""
         there = {"HOME": "/mnt/disk", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         variables = [f"{name}={value}" for name, value in (there | (environment or {})).items()]
         inside = ["nsenter", "--target", str(self.first.pid), "--all", "env", "-C", "/mnt/disk", *variables]
@@ -83,11 +83,11 @@ class Host:
         return subprocess.CompletedProcess(command, process.returncode, out, errors)
 
     def cut_off(self) -> None:
-        """Pull the cable: nobody is told."""
+        """Pull the cable: no one is told."""
         _in_network(self.switch, "ip", "link", "set", self.name, "down")
 
     def lose(self) -> None:
-        """Cut the power: nobody is told, and all its processes end."""
+        """Cut the power: no one is told, and all its processes end."""
         self.cut_off()
         self.first.kill()
 

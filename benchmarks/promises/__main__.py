@@ -5,8 +5,8 @@
     python -m promises --only release-gate  # those whose name begins so; then their rows
     python -m promises --page               # the page from the counts that exist
 
-Counts are kept in build/promises, a file per simulation: an interrupted run goes on where it stopped. A file has the
-fingerprint of settings and code; where either changed, the counts are drawn again. The exit status is 1 where a rate
+Counts are kept in build/promises, a file per simulation: an interrupted run resumes where it stopped. A file has the
+fingerprint of settings and code; where either changed, the counts are drawn again. The exit status is 1 if a rate
 lies outside its promise, 3 where counts are still missing.
 """
 

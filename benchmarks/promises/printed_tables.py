@@ -395,7 +395,7 @@ def seeds(rng: Rng) -> Case:
     columns = {name: style.column(100 * share[:, k], decimals) for k, name in enumerate(scenes)}
     if runs > 1:
         columns["std"] = style.column(rng.uniform(0.1, 4, rows), decimals)
-    rows_given = rows >= 5 or runs == 1  # of few rows nobody can tell how many trainings there were
+    rows_given = rows >= 5 or runs == 1  # of few rows no one can tell how many trainings there were
     return Case("seeds", {"model": names(rng, "model", rows), **columns}, {"n": n} if rows_given else {})
 
 
@@ -421,7 +421,7 @@ def counted(rng: Rng) -> Case:
 
 
 def intervals(rng: Rng) -> Case:
-    """Return accuracies with the ends of their intervals, beside figures that the intervals are not of."""
+    """Return accuracies with the ends of their intervals, next to figures that the intervals are not of."""
     rows, style = int(rng.integers(1, 10)), Style.of(rng)
     n, decimals = int(rng.choice([40, 150, 1000])), int(rng.integers(0, 3))
     k = rng.integers(0, n + 1, rows)

@@ -102,7 +102,7 @@ class Measured:
         return float(z * math.sqrt(self.rate * (1 - self.rate) / n + z**2 / (4 * n**2)) / (1 + z**2 / n))
 
     def keeps(self, promise: Promise, errors: float = 1.0) -> bool:
-        """Return whether the rate lies in the promised range, but for so many of its binomial errors."""
+        """Return whether the rate is in the promised range, but for so many of its binomial errors."""
         return promise.low - errors * self.error <= self.rate <= promise.high + errors * self.error
 
 

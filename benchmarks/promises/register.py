@@ -81,7 +81,7 @@ CLASS_COUNTS: Settings = {
                {"truth": np.linspace(0.6, 1.0, 9).tolist(), "n": [3, 5, 8, 13, 21, 34, 55, 89, 144]}),
     "100x5": ("100 classes of 5 images, accuracies 50 to 100 %",
               {"truth": np.linspace(0.5, 1.0, 100).tolist(), "n": [5] * 100}),
-    "one-of-three": ("one class of 3 images beside six of 20, accuracies 60 to 90 %",
+    "one-of-three": ("one class of 3 images next to six of 20, accuracies 60 to 90 %",
                      {"truth": np.linspace(0.6, 0.9, 7).tolist(), "n": THREE}),
 }  # fmt: skip
 SHARES: Settings = {
@@ -123,7 +123,7 @@ DROPS: Settings = {
                      {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5}),
     "uneven-micro": ("the same, every image alike",
                      {"drops": [0.25], "sizes": UNEVEN, "slope": 0.5, "average": "micro"}),
-    "one-of-three": ("one class of 3 images beside six of 20", {"drops": [0.25], "sizes": THREE}),
+    "one-of-three": ("one class of 3 images next to six of 20", {"drops": [0.25], "sizes": THREE}),
     "missing": ("a third of the images without a mask, most of them in the last classes",
                 {"drops": [0.25], "missing": 0.33, "slope": 0.5}),
     "renderings": ("three renderings of each image", {"drops": [0.25], "renderings": 3}),
@@ -149,7 +149,7 @@ DROPS_CAUTIOUS: Settings = {
     "few-24x3": ("24 images of 12 classes, three renderings", {"drops": [0.25], "photos": 24, "renderings": 3}),
     "tiny-uneven": ("8 classes of 6 to 60 images, a drop of one point, answers that hardly change",
                     {"drops": [0.01], "alike": 0.97, "base": 0.95, "sizes": UNEVEN}),
-    "tiny-one-of-three": ("one class of 3 images beside six of 20, a drop of one point, answers that hardly change",
+    "tiny-one-of-three": ("one class of 3 images next to six of 20, a drop of one point, answers that hardly change",
                           {"drops": [0.01], "alike": 0.97, "base": 0.95, "sizes": THREE}),
     "everything": ("everything is lost: 90 % before, nothing after", {"drops": [0.9], "base": 0.9}),
 }  # fmt: skip
@@ -179,7 +179,7 @@ SCORES: Settings = {
     "one-condition-24": ("24 images, one condition with a drop of 30 points", {"drops": [0.3], "photos": 24}),
     "one-condition": ("120 images, one condition with a drop of 30 points", {"drops": [0.3]}),
     "uneven": ("8 classes of 6 to 60 images", {"drops": LARGE, "sizes": UNEVEN}),
-    "one-of-three": ("one class of 3 images beside six of 20", {"drops": LARGE, "sizes": THREE}),
+    "one-of-three": ("one class of 3 images next to six of 20", {"drops": LARGE, "sizes": THREE}),
     "everything": ("everything is lost under three of six conditions",
                    {"drops": [0.85, 0.85, 0.85, 0.1, 0.05, 0.02]}),
 }  # fmt: skip
@@ -191,7 +191,7 @@ SCORES_NEAR_NOTHING: Settings = {
     "small-120": ("120 images, drops of two points under 6 conditions", {"drops": [0.02] * 6}),
     "tiny-uneven": ("8 classes of 6 to 60 images, drops of one point under 5 conditions",
                     {"drops": [0.01] * 5, "sizes": UNEVEN, "alike": 0.95}),
-    "tiny-one-of-three": ("one class of 3 images beside six of 20, drops of one point under 5 conditions",
+    "tiny-one-of-three": ("one class of 3 images next to six of 20, drops of one point under 5 conditions",
                           {"drops": [0.01] * 5, "sizes": THREE, "alike": 0.95}),
     "none-40": ("40 images, no drop", {"drops": [0.0] * 5, "photos": 40, "alike": 0.9}),
     "one-photo": ("one image, a drop of 20 points under 5 conditions",
@@ -401,7 +401,7 @@ def _slips() -> Iterator[Promise]:
     stars: Settings = {"stars": ("one star too many or too few", {})}
     yield from _rows("audit", text, "seen", 0.58, 1.0, auditing.wrong_stars, 600, stars)
     text = "Claims that follow from their table are called wrong in at most 0.1 %"
-    right: Settings = {"slip-claim-20": ("claims beside one that has a slip of 20 units", {"units": 20})}
+    right: Settings = {"slip-claim-20": ("claims next to one that has a slip of 20 units", {"units": 20})}
     yield from _rows("audit", text, "alarms", 0.0, 0.001, auditing.claimed, 200, right)
 
 

@@ -1,4 +1,4 @@
-"""Runs the simulations over all cores, block by block; counts are kept in a file each, so that a run can go on."""
+"""Runs the simulations over all cores, block by block; counts are kept in a file each, so that a run can continue."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _draw(name: str, number: int, draws: int) -> tuple[Counted, float]:
 
 
 def _stored(folder: Path, simulation: Simulation) -> dict[str, Any]:
-    """Return the counts that are kept; none where settings or code have changed since."""
+    """Return the counts that are kept; none if settings or code have changed since."""
     path = folder / f"{simulation.name}.json"
     fresh = {"fingerprint": fingerprint(simulation), "draws": simulation.draws, "seconds": 0.0, "blocks": {}}
     stored = json.loads(path.read_text()) if path.is_file() else fresh

@@ -195,9 +195,9 @@ def rounds(
 
 
 def rings(rng: np.random.Generator, draws: int, *, ring: int, most: int = 20, photos: int = 24) -> Counted:
-    """Images that lend backgrounds in rings: right where the lights of object and background differ by less than 0.5.
+    """Images that lend backgrounds in rings: right if the lights of object and background differ by less than 0.5.
 
-    The same for a gate: the new model is right where they differ by less than 0.4, so that it loses the margin exactly.
+    The same for a gate: the new model is right if they differ by less than 0.4, so that it loses the margin exactly.
     """
     rows = []
     for _ in range(draws):

@@ -39,7 +39,7 @@ def moved(text: str, units: int) -> str:
 
 
 def at_the_cell(findings: list[AuditFinding], label: str, column: str) -> bool:
-    """Return whether a finding stands at the cell, or at a figure of its row that is computed from it."""
+    """Return whether a finding is at the cell, or at a figure of its row that is computed from it."""
     places = {f"{label}, {name}" for name in DERIVED.get(column, (column,))}
     return any(finding.where in places for finding in findings)
 

@@ -197,7 +197,7 @@ def asked(rng: np.random.Generator, draws: int, *, photos: int, each: int = 2, a
 
 
 def outlined(rng: np.random.Generator, draws: int, *, classes: int, each: int, donors: int | None = None) -> Counted:
-    """Objects of unlike size of which a model finds a part, with some pixels beside them; less under a scenario.
+    """Objects of unlike size of which a model finds a part, with some pixels next to them; less under a scenario.
 
     ``donors``: backgrounds that images share under the scenario, 0: the images lend theirs to each other; they have
     half of the latent variance of what is found.

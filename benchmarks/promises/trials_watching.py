@@ -67,7 +67,7 @@ def new_photos(
     rng: np.random.Generator, draws: int, *, photos: int, shift: float = 0.0, confidence: float = 0.9,
     turned: float = 0.02, checks: int = 1, balanced: bool = False,
 ) -> Counted:  # fmt: skip
-    """New images of eight classes whose features, confidences or turned answers lie where the settings say."""
+    """New images of eight classes whose features, confidences or turned answers are where the settings say."""
 
     def side(moved: float, sure: float, turns: float) -> PhotoValues:
         kind = np.arange(photos) % len(CENTRES) if balanced else rng.integers(len(CENTRES), size=photos)

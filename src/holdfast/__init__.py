@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.verbs import check, plan, track
 
 # Libraries read these when they are imported. onnxruntime would keep an id of the machine and a file of events for its
-# maker in the home folder, diffusers would tell the hub which pipelines are loaded.
+# maker in the home folder, diffusers would report to the hub which pipelines are loaded.
 for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
     os.environ.setdefault(_name, "1")
 

@@ -1,4 +1,4 @@
-"""``python -m holdfast`` is ``holdfast``; an incomplete installation is told what it lacks."""
+"""``python -m holdfast`` is ``holdfast``; an incomplete installation says what it lacks."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Look:
             for name, effect in effects.items()
             if effect.n
         ]
-        state = self.row["headline"] if self.decided or last else f"{self.row['headline']}; going on"
+        state = self.row["headline"] if self.decided or last else f"{self.row['headline']}; continuing"
         return (
             f"Round {number}, {plural(self.photos, 'image')}, {plural(self.answers, 'answer')}: {', '.join(numbers)}. "
             f"{state}."
@@ -124,7 +124,7 @@ class EarlyCheck:
     run: Run  # holds the rows of all rounds that were asked
     rounds: Rounds  # the design
     looks: list[Look] = field(default_factory=list)  # what was known after each round
-    # a row per mask that was made, as ``make_masks`` returns them; empty where the dataset has its own
+    # a row per mask that was made, as ``make_masks`` returns them; empty if the dataset has its own
     mask_rows: list[dict[str, Any]] = field(default_factory=list)
     reason: str = ""  # why it stopped
 
@@ -137,7 +137,7 @@ class EarlyCheck:
             f" {self.rounds.smallest} has no more images; {self.rounds.unused} of others are left." if ended else ""
         )
         dropped = (
-            f" {plural(last.left_out, 'image')} left out beside images without an answer." if last.left_out else ""
+            f" {plural(last.left_out, 'image')} more left out than those without an answer." if last.left_out else ""
         )
         odd = " The rounds contradict each other: images may be near-copies, or sorted." if last.contradiction else ""
         return (
@@ -162,7 +162,7 @@ def check_in_rounds(
 ) -> EarlyCheck:
     """Ask in rounds until the verdict is sure, the budget is used, or no image is left.
 
-    A stopped check goes on with the next round; masks are made for images that have none.
+    A stopped check continues with the next round; masks are made for images that have none.
     """
     rounds = _rounds_of(collection, spec.seed, budget)
     masked = all(sample.mask is not None for sample in collection.samples)
@@ -213,7 +213,7 @@ def check_in_rounds(
 
 
 def _rounds_of(collection: Collection, seed: int, budget: Budget) -> Rounds:
-    """Return the images in rounds; a UserError where there is none, or none that the budget allows."""
+    """Return the images in rounds; a UserError if there is none, or none that the budget allows."""
     rounds = plan_rounds(collection, seed)
     if not rounds.blocks:
         raise UserError(
@@ -228,7 +228,7 @@ def _rounds_of(collection: Collection, seed: int, budget: Budget) -> Rounds:
 
 
 def _why_stop(look: Look, number: int, following: Sequence[Sequence[Sample]], budget: Budget, seconds: float) -> str:
-    """Return why no further round is asked after this look; '' to go on."""
+    """Return why no further round is asked after this look; '' to continue."""
     if look.decided:
         return "decided"
     dear = following and look.answers + len(NEEDED) * len(following[0]) > budget.answers

@@ -60,8 +60,8 @@ class Check:
     masks: MaskCounts | None  # None if the dataset has all masks itself
     # the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are
     sure_verdict: dict[str, Any] | None
-    # between how many and how many images more would answer what is open; None where nothing is, or where these
-    # images do not tell
+    # between how many and how many images more would answer what is open; None if nothing is, or where these
+    # the images are too few to tell
     more_photos: tuple[int, int] | None
     lines: list[str]  # the answer in words
     findings: tuple[DataFinding, ...] = ()  # what is wrong with the images, gravest first
@@ -169,7 +169,7 @@ def check(
 
 
 def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
-    """Return whether a check asks in rounds; a UserError where its options do not go together."""
+    """Return whether a check asks in rounds; a UserError if its options do not go together."""
     in_rounds = stop == "when-decided" or bool(budget)
     if stop not in ("never", "when-decided"):
         raise UserError(f"stop is never or when-decided, not {stop!r}")
@@ -297,9 +297,7 @@ def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
     elif others := other_data(folder, photos, "*/spec.json"):
         raise UserError(f"{out} holds a check of other images ({others[0]}); choose another --out")
     if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
-        raise UserError(
-            f"{folder} lies among the images and would be read as one of their classes; choose another --out"
-        )
+        raise UserError(f"{folder} is among the images and would be read as one of their classes; choose another --out")
     return folder
 
 

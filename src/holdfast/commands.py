@@ -16,7 +16,7 @@ holdfast check MODEL PHOTOS: masks, eval and report in one go
 holdfast eval DATA --models A,B --out RUN: the table of any number of models
 
 holdfast report RUN; explain RUN; compare RUN NEW_RUN: what reads it"""
-"""Stands below the help of each of them, since they take their arguments in different orders."""
+"""Is below the help of each of them, since they take their arguments in different orders."""
 TOGETHER = ("check", "eval", "report", "explain", "compare")
 
 

@@ -109,7 +109,7 @@ def _drawn_here(progress: Progress) -> _SentProgress:
     def draw() -> None:
         while True:
             report = queue.get()
-            with suppress(Exception):  # a closed terminal: parts that report go on
+            with suppress(Exception):  # a closed terminal: parts that report continue
                 progress(*report)
 
     threading.Thread(target=draw, daemon=True).start()

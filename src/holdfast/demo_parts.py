@@ -32,7 +32,7 @@ ANEW = "Rerendered background: the same scene drawn, not pasted, on the random b
 FEW = "Twenty photographs show how it works; they are too few to judge a model."
 PHOTO_CONDITIONS = "static,only_background,mean_background,foreground_on_grey,silhouette"
 """No condition with backgrounds of the same class: each photograph is the only one of its class."""
-STRIP = 4  # images that stand side by side
+STRIP = 4  # images that are side by side
 
 
 def _hundredths(value: float) -> str:
@@ -54,7 +54,7 @@ class Bar(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An image with its caption, and whether the model was right where it was asked."""
+    """An image with its caption, and whether the model was right if it was asked."""
 
     file: str
     caption: str
@@ -129,10 +129,10 @@ def _scenes(out: Path, size: DemoSize, progress: Progress) -> list[PartCard]:
     card = PartCard(
         "Does it see the object, or rely on what is around it?", points(worst.value, 0), _between(worst),
         f"{worst.name} loses this much accuracy when only the background changes: in its training {tied} of 100 "
-        f"objects stood on the background of their class. {fair.name}, trained with every background as often, loses "
+        f"objects were on the background of their class. {fair.name}, trained with every background as often, loses "
         f"{points(fair.value, 0)} {_between(fair)}. The dots are the truth, the same scenes redrawn on the other "
         f"background: {inside} of {len(bars)} intervals hold it.",
-        "Eight small networks in a drawn world. The number after rho says how many of 100 objects stood on the "
+        "Eight small networks in a drawn world. The number after rho says how many of 100 objects were on the "
         "background of their class in training; how much of that a network learns differs between architectures.",
         page, bars, "points of accuracy lost when only the background changes",
     )  # fmt: skip
@@ -157,8 +157,8 @@ def _gate(scenes: api.Results, out: Path) -> PartCard:
         "May the new model replace the old one?", gate.verdict.capitalize(), "",
         f"{_plain(new)} against {_plain(old)}, scene by scene: under {condition_words(rows.iloc[0]['condition'])} its "
         f"accuracy changes by {points(bars[0].value, 0)} {_between(bars[0])}; 2 points less are allowed.",
-        "A release gate in one command (holdfast compare): passed, failed, or undecided with how many images "
-        "more would decide, where these can tell.",
+        "A release gate in one command (holdfast compare): passed, failed, or undecided with how many more "
+        "images would decide, if that can be estimated.",
         build_gate(gate, scenes.run, out / "gate", flips=scenes.parity(old, new).flips, pictures=thumbnails), bars,
         "change in points of accuracy, worst conditions; bounds at 95 % each",
     )  # fmt: skip
@@ -270,7 +270,7 @@ def _photographs(out: Path, size: DemoSize, progress: Progress) -> list[PartCard
     n = int(worst["n"])
     return [PartCard(
         "ImageNet models on twenty photographs", points(bars[0].value, 0), _between(bars[0]),
-        f"is what {bars[0].name} loses when the same object stands on the background of another photograph: "
+        f"is what {bars[0].name} loses when the same object is on the background of another photograph: "
         f"{round(worst['original'] * n)} of {n} right before, {round(worst['accuracy'] * n)} of {n} after.",
         FEW, _reported(results, FEW, progress, "micro"), bars,
         "points of accuracy lost on another photograph's background",

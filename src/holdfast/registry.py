@@ -207,11 +207,11 @@ _VLMS = (
     ("vlm+python", "python:load_vlm", "any callable on images and questions (MODULE:ATTRIBUTE); for holdfast ask"),
 )
 _DATA = (
-    ("folder", "readers.folders:load_folder", "a class-per-folder tree, with masks/ beside images/ if there"),
+    ("folder", "readers.folders:load_folder", "a class-per-folder tree, with masks/ next to images/ if there"),
     ("coco", "readers.annotations:load_coco", "COCO instances JSON"),
     ("boxes", "readers.annotations:load_csv", "a CSV with a row per box"),
-    ("yolo", "readers.annotations:load_yolo", "YOLO text files beside images"),
-    ("voc", "readers.annotations:load_voc", "Pascal VOC's XML files beside images"),
+    ("yolo", "readers.annotations:load_yolo", "YOLO text files next to images"),
+    ("voc", "readers.annotations:load_voc", "Pascal VOC's XML files next to images"),
     ("manifest", "readers.listed:load_manifest", "a CSV or Parquet list of images"),
     ("webdataset", "readers.listed:load_webdataset", "tar shards"),
     ("huggingface", "readers.huggingface:load", "Hugging Face Parquet folders, save_to_disk folders, export's own"),

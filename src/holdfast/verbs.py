@@ -1,4 +1,4 @@
-"""Verbs of ``import holdfast`` whose code stands above ``holdfast.api``: check, plan, track."""
+"""Verbs of ``import holdfast`` whose code is above ``holdfast.api``: check, plan, track."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def test_the_network_agrees_with_another_runtime() -> None:
 @pytest.mark.parametrize(("maker", "least", "doubtful"), [("u2netp?threads=1", 0.7, 0.2), ("grabcut", 0.5, 0.4)])
 def test_masks_of_photos(maker: str, least: float, doubtful: float) -> None:
     # Every fifth of 120 images. Measured: u2netp 0.77 (0.76 over all 120), grabcut 0.58 (0.59). The reference outlines
-    # lie a little outside the animals: u2netp's masks grown by four pixels would reach 0.82 over all.
+    # are a little outside the animals: u2netp's masks grown by four pixels would reach 0.82 over all.
     annotator = load_annotator(maker)
     overlaps, confidences = [], []
     for path in sorted((PETS / "images").glob("*/*.jpg"))[::5]:

@@ -289,6 +289,6 @@ def test_pages_find_a_folder_of_weights_from_elsewhere(
         mask = {key: rough.json()[key] for key in ("height", "width", "counts")}
         newest = client.get("/api/annotate/masks/1").json()["version"]
         client.put("/api/annotate/masks/1", json={"base": newest, "guided": True, **mask}).raise_for_status()
-        # Where on the server it lies is not for everybody.
+        # Where on the server it is is not for everybody.
         assert client.get("/api/annotate/sets/1").json()["guide"] == "sam:weights"
         assert client.get("/api/annotate/masks/1/versions").json()[0]["how"] == "drawn with sam:weights"

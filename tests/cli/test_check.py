@@ -1,4 +1,4 @@
-"""``holdfast check``: known answers, doubtful masks, going on, and what a new user gets wrong."""
+"""``holdfast check``: known answers, doubtful masks, continuing, and what a new user gets wrong."""
 
 from __future__ import annotations
 
@@ -245,14 +245,14 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
             holdfast.check(*words, **options)
         return str(error.value)
 
-    assert "lie in no class folder; move them to red/<class>/" in told(model, str(photos / "images" / "red"))
+    assert "are in no class folder; move them to red/<class>/" in told(model, str(photos / "images" / "red"))
     (tmp_path / "alone" / "red").mkdir(parents=True)
     (photos / "images" / "red" / "0.png").rename(tmp_path / "alone" / "red" / "0.png")
     assert "two classes or more" in told(model, str(tmp_path / "alone"))
     (tmp_path / "alone" / "green").mkdir()
     (photos / "images" / "green" / "0.png").rename(tmp_path / "alone" / "green" / "0.png")
     assert "two images or more of each class" in told(model, str(tmp_path / "alone"))
-    assert "lies among the images" in told(model, str(photos), out=photos / "answer")
+    assert "is among the images" in told(model, str(photos), out=photos / "answer")
     assert "the model comes first" in told(str(photos), model) and "the model comes first" in told(str(photos), len)
     for limit in (1, 2, 3):
         assert f"limit={limit} leaves too few images; use 6 or more" in told(model, str(photos), limit=limit)
@@ -274,7 +274,7 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     assert "nearest: red" in told(model, str(photos), out=tmp_path / "answer")
     (photos / "images" / "reed").rename(photos / "images" / "red")
     assert "needs a labels attribute" in told(f"{readers}:scores_only", str(photos), out=tmp_path / "answer")
-    assert not (tmp_path / "answer").exists()  # nobody waited for masks, and nothing is left behind
+    assert not (tmp_path / "answer").exists()  # no one waited for masks, and nothing is left behind
 
 
 def test_a_check_shows_the_gravest_findings_about_the_photos(photos: Path, toy_models: str, tmp_path: Path) -> None:
@@ -300,13 +300,13 @@ def test_in_rounds_known_readers_are_decided_early(readers: str, tmp_path: Path)
     seen = run("check", f"{readers}:background_reader", photos, "-q", "--stop", "when-decided")
     assert "Relies on the background." in seen.stdout
     looks = [line for line in seen.stdout.splitlines() if line.startswith("Round ")]
-    assert len(looks) == 1 and "going on" not in looks[-1] and "decided after" in seen.stdout
+    assert len(looks) == 1 and "continuing" not in looks[-1] and "decided after" in seen.stdout
     page = Path(seen.stdout.splitlines()[-1])
     assert page.is_file() and "hold whenever one stops" in page.read_text(encoding="utf8")
     answer = check(f"{readers}:object_reader", str(photos), stop="when-decided")
     assert answer.verdict["verdict"] == "foreground" and len(answer.looks) < 7
     assert answer.looks[-1].photos < 180 and answer.looks[-1].answers == 3 * answer.looks[-1].photos
-    # Whoever opens the run later reads the same intervals: page, table and notebook.
+    # A user who opens the run later reads the same intervals: page, table and notebook.
     row, seen_row = answer.results.verdicts().iloc[0], answer.verdict
     assert all(row[f"background_effect{end}"] == seen_row[f"background_effect{end}"] for end in ("", "_low", "_high"))
     words = answer.page.read_text(encoding="utf8")

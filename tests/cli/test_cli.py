@@ -176,7 +176,7 @@ def test_sigterm_is_a_sentence(tmp_path: Path) -> None:
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143, said
-    assert said.splitlines()[-1] == "holdfast: stopped; run the same command again to go on"
+    assert said.splitlines()[-1] == "holdfast: stopped; run the same command again to continue"
     assert "Traceback" not in said
 
 

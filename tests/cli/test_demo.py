@@ -118,7 +118,7 @@ def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
             return process.returncode, printed
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
-    pytest.fail("a part goes on after its command has ended")
+    pytest.fail("a part continues after its command has ended")
 
 
 @pytest.mark.timeout(200)

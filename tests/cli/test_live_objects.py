@@ -308,7 +308,7 @@ def test_a_folder_of_the_users_called_data_is_no_place_for_results(tmp_path: Pat
     for label in CLASSES:
         (tmp_path / "own" / "data" / label).mkdir(parents=True)
         PIL.Image.fromarray(draw(label, 0)[0]).save(tmp_path / "own" / "data" / label / "a.png")
-    with pytest.raises(UserError, match=r"lie in .*own themselves; choose another out="):
+    with pytest.raises(UserError, match=r"are in .*own themselves; choose another out="):
         holdfast.synth(tmp_path / "own" / "data", out=tmp_path / "own", scenarios="original", quiet=True)
 
 

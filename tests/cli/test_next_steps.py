@@ -1,4 +1,4 @@
-"""What a report advises runs as it is printed, and errors speak the language of whoever asked."""
+"""What a report advises runs as it is printed, and errors speak the language of the caller."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ STEERING = ("\x1b", "\x07", "\x00", "\u202e", "\u200f", "\x9b")
 
 
 def _odd_file(photos: Path) -> None:
-    """Put an image with a name in Latin-1 beside the others."""
+    """Put an image with a name in Latin-1 next to the others."""
     source = next((photos / "images" / "disc").iterdir())
     shutil.copyfile(source, os.fsdecode(os.fsencode(photos / "images" / "disc") + b"/caf\xe9" + source.suffix.encode()))
 

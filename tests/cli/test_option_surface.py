@@ -1,6 +1,6 @@
 """The whole option surface, held against ``option_surface.txt``: an option, type or default changes only on purpose.
 
-``python tests/cli/test_option_surface.py`` writes the file anew.
+``python tests/cli/test_option_surface.py`` writes the file again.
 """
 
 from __future__ import annotations

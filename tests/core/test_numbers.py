@@ -1,4 +1,4 @@
-"""Numbers are rounded one way, whoever prints them: half away from zero, as people do it by hand."""
+"""Numbers are rounded one way, no matter what prints them: half away from zero, as people do it by hand."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_eval_says_that_a_picture_has_two_labels(photos: Path, toy_models: str, 
     first = sorted((photos / "images" / "disc").iterdir())[0]
     shutil.copyfile(first, photos / "images" / "cross" / first.name)
     said = run("eval", photos, *words).stdout
-    assert "the same image lies under two classes 1 time(s), first cross/" in said
+    assert "the same image is under two classes 1 time(s), first cross/" in said
 
 
 def test_plan_counts_missing_masks(photos: Path) -> None:

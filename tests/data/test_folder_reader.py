@@ -124,7 +124,7 @@ def test_other_files_are_passed_over(tmp_path, write_image):
     assert ids(collection) == ["dog/a"]
     assert [(one.sample_id, one.message) for one in collection.problems] == [
         ("dog/*.heic", "2 .heic file(s) were passed over; convert them to PNG or JPEG"),
-        ("loose.jpg", "the image lies in no class folder"),
+        ("loose.jpg", "the image is in no class folder"),
     ]
 
 

@@ -88,7 +88,7 @@ def test_unreadable_label_files(tmp_path: Path) -> None:
 def test_pets(imagenet: LabelSpace) -> None:
     file = SHARED / "photos" / "pets12" / "imagenet_index.csv"
     if not file.exists():
-        pytest.skip("the pets12 images are not beside this checkout")
+        pytest.skip("the pets12 images are not next to this checkout")
     keys = read_label_file(file)
     assert len(keys) == 12
     label_map = map_labels(sorted(keys), keys, imagenet)

@@ -224,7 +224,7 @@ class Brightest:
 
 def test_eval_gives_native_bands_to_models_that_ask_and_rgb_to_others(tmp_path: Path) -> None:
     masks = [np.pad(np.ones((6, 6), np.uint8), 5)] * 4
-    tops = (900, 900, 1100, 1100)  # the high byte of both is 3 or 4: only native values tell them apart
+    tops = (900, 900, 1100, 1100)  # the high byte of both is 3 or 4: only native values distinguish them
     bands = [RNG.integers(800, top, (16, 16, 5)).astype(np.uint16) for top in tops]
     data = {"images": bands, "labels": ["dim", "dim", "bright", "bright"], "masks": masks}
     asked, other = Brightest(), Brightest()

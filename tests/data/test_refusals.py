@@ -1,4 +1,4 @@
-"""Label files that do not fit, outputs without names, lists whose images lie elsewhere: errors say what to do."""
+"""Label files that do not fit, outputs without names, lists whose images are elsewhere: errors say what to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The commands and the Python of the documentation, as data.
 
-A command stands in a ```bash fence and is run, or the comment ``<!-- not run: why -->`` before the fence says why not;
-then its names and options are held against the parser only. In sentences a command stands in backticks.
+A command is in a ```bash fence and is run, or the comment ``<!-- not run: why -->`` before the fence says why not;
+then its names and options are held against the parser only. In sentences a command is in backticks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPERATORS = re.compile(r"[();<>|&]+")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences; ``not_run`` is the reason, if any; ``title`` the file it belongs in."""
+    """What is between two fences; ``not_run`` is the reason, if any; ``title`` the file it belongs in."""
 
     page: str
     line: int
@@ -79,7 +79,7 @@ def commands(block: Block) -> list[list[str]]:
         reader.whitespace_split = True
         try:
             words = list(reader)
-        except ValueError:  # a quotation goes on in the next line
+        except ValueError:  # a quotation continues in the next line
             begun += f"{line}\n"
             continue
         begun = ""

@@ -1,4 +1,4 @@
-"""The name on the package index: ``holdfast`` there is somebody else's, so no command may install it."""
+"""The name on the package index: ``holdfast`` there is someone else's, so no command may install it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def house() -> ModuleType:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A room `a` with sub-rooms that import each other, a room `b`, and a module beside them."""
+    """A room `a` with sub-rooms that import each other, a room `b`, and a module next to them."""
     for name, text in {
         "__init__.py": "",
         "alone.py": "import toy.a.x.inner\nfrom toy import b\n",

@@ -1,4 +1,4 @@
-"""The notebook of the docs: a real kernel executes it, and what it shows is what stands there."""
+"""The notebook of the docs: a real kernel executes it, and what it shows is what is there."""
 
 from __future__ import annotations
 

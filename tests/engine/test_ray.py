@@ -76,7 +76,7 @@ def test_a_killed_worker_costs_nothing(engine: Callable[..., Any], tmp_path: Pat
             os.kill(killed, signal.SIGKILL)
     assert_all_there_once(tmp_path / "parts", results, 24)
     processes = [process for _, process, _ in results]
-    assert killed is not None and len(set(processes)) == 3, "somebody took its place"
+    assert killed is not None and len(set(processes)) == 3, "someone took its place"
 
 
 @pytest.mark.slow
@@ -197,14 +197,14 @@ def test_somebody_who_waits_for_room_is_told(
             ray.kill(one)
 
     threading.Thread(target=go, daemon=True).start()
-    assert list(executor.map(lambda number: number, [0])) == [0], "it goes on when there is room"
+    assert list(executor.map(lambda number: number, [0])) == [0], "it continues when there is room"
     assert "each needs 1 CPU (the cluster has 2, 0 of them free); still waiting" in caplog.text
 
 
 def test_a_folder_that_workers_do_not_see_is_named(engine: Callable[..., Any], tmp_path: Path) -> None:
     handle = os.open(tmp_path, os.O_RDONLY)
     try:
-        mine = Path(f"/proc/self/fd/{handle}")  # of this process and nobody else, as a disk is of one machine
+        mine = Path(f"/proc/self/fd/{handle}")  # of this process and no one else, as a disk is of one machine
         with pytest.raises(UserError, match=r"does not see /proc/self/fd/.* a folder that all machines share"):
             list(engine(folder=mine, workers=1).map(lambda number: number, [0]))
     finally:
@@ -244,7 +244,7 @@ def test_synth_writes_what_it_writes_here(engine: Callable[..., Any], tmp_path: 
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything that somebody else would read; parts are cut as there are workers."""
+    """Everything that someone else would read; parts are cut as there are workers."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")

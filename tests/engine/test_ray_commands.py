@@ -1,4 +1,4 @@
-"""Commands with ``--engine ray`` as somebody types them, and killed as machines do it."""
+"""Commands with ``--engine ray`` as someone types them, and killed as machines do it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def give_credentials(host: Host) -> None:
     """As on a machine of a cloud: in a file of its own."""
     folder = host.disk / ".aws"
     folder.mkdir()
-    (folder / "credentials").write_text("[default]\naws_access_key_id = somebody\naws_secret_access_key = secret\n")
+    (folder / "credentials").write_text("[default]\naws_access_key_id = someone\naws_secret_access_key = secret\n")
     (folder / "config").write_text("[default]\nregion = us-east-1\nendpoint_url = http://store:5000\n")
 
 
@@ -144,7 +144,8 @@ def test_the_command_is_given_again_when_its_machine_is_lost(here: list[dict[str
         assert left > 0 and comparable(out) == here, "no row is missing and none is there twice"
 
 
-# Ray Data has actors for the whole cluster beside its first command; until they are missed, the next command asks them.
+# Ray Data has actors for the whole cluster next to its first command; until they are missed, the next command asks
+# them.
 WAIT_UNTIL_MISSED = """
 import time, ray
 ray.init("auto", log_to_driver=False)
@@ -155,7 +156,7 @@ while sum(node["Alive"] for node in ray.nodes()) > 2:
 
 @contextmanager
 def begun(host: Host, out: Path) -> Iterator[subprocess.Popen[str]]:
-    """A run from its fourth piece of thirty on; its output goes to a file, as nobody may be there to read it."""
+    """A run from its fourth piece of thirty on; its output goes to a file, as no one may be there to read it."""
     with (
         (out.parent / "log").open("w") as log,
         host.start(*EVAL, DATA, *RAY, "--out", "/mnt/shared/run", environment=TOKEN, stdout=log, stderr=log) as process,

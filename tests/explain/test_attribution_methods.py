@@ -248,7 +248,7 @@ def test_shuffled_weights_change_maps_and_come_back() -> None:
 
 
 class WithAside(nn.Module):
-    """Two layers that matter, a scale of the whole, and a head beside them that comes last and does not matter."""
+    """Two layers that matter, a scale of the whole, and a head next to them that comes last and does not matter."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 Every verb runs twice on twelve drawn scenes through the command line: the second time makes nothing. Ids, statuses,
 answers and table layouts must not change; floating-point columns and pixels are left to other tests, since their last
-digits differ between machines. ``HOLDFAST_FREEZE=write`` writes the file anew: only for a wanted change of the table.
+digits differ between machines. ``HOLDFAST_FREEZE=write`` writes the file again: only for a wanted change of the table.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_mistakes_in_names_are_one_sentence(ddim_folder: Path, python_generators
         ("pixel:x", "takes no name"),
         ("pixel:?scale=1", "no option"),
         ("noise:?scale=much", "is not a float"),
-        (f"python:{python_generators}:Nobody", "no attribute"),
+        (f"python:{python_generators}:No one", "no attribute"),
         (f"python:{python_generators}", "reads python:MODULE:ATTRIBUTE"),
         (f"python:{python_generators}:nothing", "is no factory"),
         (f"python:{python_generators}:StyleGan", "has no encode and decode"),

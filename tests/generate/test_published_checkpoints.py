@@ -90,7 +90,7 @@ def checkpoint(*, adm: bool, classes: int = 0) -> dict[str, torch.Tensor]:
 
 
 class Written:
-    """The published forward pass, written out anew over the bare tensors."""
+    """The published forward pass, written out again over the bare tensors."""
 
     def __init__(self, state: dict[str, torch.Tensor], heads: int, *, adm: bool) -> None:
         self.state, self.heads, self.adm = state, heads, adm

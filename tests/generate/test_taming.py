@@ -168,7 +168,7 @@ class Settings:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Like the published file: the training's own classes and objects beside the weights."""
+    """Like the published file: the training's own classes and objects next to the weights."""
     content = {
         "epoch": 9,
         "global_step": 123456,

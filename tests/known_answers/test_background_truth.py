@@ -1,4 +1,4 @@
-"""The pasted background effect against the true one: scenes painted anew on their donor's background."""
+"""The pasted background effect against the true one: scenes painted again on their donor's background."""
 
 from __future__ import annotations
 

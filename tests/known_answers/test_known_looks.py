@@ -1,4 +1,4 @@
-"""Classifiers that read only the background, or only the object: attribution must lie where they read."""
+"""Classifiers that read only the background, or only the object: attribution must be where they read."""
 
 from __future__ import annotations
 

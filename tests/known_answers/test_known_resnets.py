@@ -58,9 +58,9 @@ def test_the_cross_part_is_ordered_where_the_object_is_kept(run: holdfast.Result
 
 
 def test_a_damaged_object_turns_the_published_score_around(run: holdfast.Results) -> None:
-    """Why the score over the background stands beside the published one.
+    """Why the score over the background is next to the published one.
 
-    With its object blurred, a scene at home rewards whoever reads homes.
+    With its object blurred, a scene at home rewards anyone who reads homes.
     """
     accuracy = run.accuracy().pivot(index="model", columns="condition", values="accuracy").loc[MODELS]
     assert accuracy["blur_object"].is_monotonic_increasing

@@ -157,7 +157,7 @@ def test_onnx_external_weights_stay_in_the_folder(tmp_path: Path) -> None:
     (folder / "weights.bin").write_bytes(weights)
     assert load_classifier(f"onnx:{folder / 'net.onnx'}", device="cpu").fingerprint != first.fingerprint
     (folder / "weights.bin").rename(tmp_path / "weights.bin")
-    with pytest.raises(UserError, match=r"needs the file weights\.bin beside it"):
+    with pytest.raises(UserError, match=r"needs the file weights\.bin next to it"):
         load_classifier(f"onnx:{folder / 'net.onnx'}", device="cpu")
     long = "a" * 150 + "/../"
     for location in ("../weights.bin", str(tmp_path / "weights.bin"), f"{long}../weights.bin"):

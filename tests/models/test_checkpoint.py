@@ -127,7 +127,7 @@ def test_code_in_a_pickle_is_refused_and_not_run(module, tmp_path: Path) -> None
             return (os.mkdir, (str(tmp_path / "ran"),))
 
     torch.save({"state_dict": module.state_dict(), "callback": Code()}, tmp_path / "evil.pth")
-    with pytest.raises(UserError, match=r"evil\.pth holds Python objects besides tensors"):
+    with pytest.raises(UserError, match=r"evil\.pth holds Python objects other than tensors"):
         load_classifier(f"torch:test_resnet@{tmp_path / 'evil.pth'}", device="cpu")
     torch.save(module, tmp_path / "whole.pth")
     with pytest.raises(UserError, match="state_dict"):

@@ -134,7 +134,7 @@ def test_a_repository_cannot_ask_to_run_its_code(open_clip_folder: Path, tmp_pat
     )
     (hostile / "trap.py").write_text(trap)
     (hostile / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["trap.Trap", None]}}))
-    with pytest.raises(UserError, match="run code that lies beside its weights"):
+    with pytest.raises(UserError, match="run code that is next to its weights"):
         load_classifier(f"clip:local-dir:{hostile}", device="cpu", classes=CLASSES)
     assert not (tmp_path / "sprung").exists()
 
@@ -242,7 +242,7 @@ def test_pickled_objects_of_open_clip_are_refused_in_one_sentence(tmp_path: Path
     torch.save({"state_dict": {"visual": Path("x")}}, tmp_path / "w.pt")
     with pytest.raises(UserError) as refused:
         load_classifier(f"clip:RN50@{tmp_path / 'w.pt'}", device="cpu", classes=CLASSES)
-    assert str(refused.value).startswith("clip:RN50@w.pt holds Python objects besides tensors")
+    assert str(refused.value).startswith("clip:RN50@w.pt holds Python objects other than tensors")
     assert "weights_only" not in str(refused.value)
 
 

@@ -1,4 +1,4 @@
-"""``embedded:``: tiny models made here, and whatever lies in assets/."""
+"""``embedded:``: tiny models made here, and whatever is in assets/."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_an_exported_model_of_blue_first(photo: np.ndarray, tmp_path: Path) -> N
     after = load_classifier(f"onnx:{file}", device="cpu")
     assert after.fingerprint == before.fingerprint
     np.testing.assert_array_equal(after.predict([photo]), before.predict([photo]))
-    # What the name says neither turns nor scales what the file beside it has stated.
+    # What the name says neither turns nor scales what the file next to it has stated.
     red = load_classifier(f"onnx:{file}?channels=rgb", device="cpu").preprocessing.description
     assert red["mean"] == after.preprocessing.description["mean"]
     own = load_classifier(f"onnx:{file}?mean=0.5&std=0.5", device="cpu").preprocessing.description

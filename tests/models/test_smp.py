@@ -1,4 +1,4 @@
-"""``smp:`` segmenters: tiny ones made here by the library itself, and whatever lies in assets/segmenters."""
+"""``smp:`` segmenters: tiny ones made here by the library itself, and whatever is in assets/segmenters."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_options_change_the_answer_and_the_fingerprint(tmp_path: Path) -> None:
 
 
 def test_scores_are_resized_not_classes() -> None:
-    """Two planes that cross halfway between two pixels: the edge lies where interpolation says."""
+    """Two planes that cross halfway between two pixels: the edge is where interpolation says."""
     scores = np.float32([[[1, 0], [1, 0]], [[0, 1], [0, 1]]])
     assert torch_segmenter.class_map(scores, (4, 8)).tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]] * 4
 

@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
-        with contextlib.suppress(OSError):  # whoever asked has hung up
+        with contextlib.suppress(OSError):  # the client has hung up
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:

@@ -85,7 +85,7 @@ def test_the_contract_and_the_card(tmp_path: Path) -> None:
             "sample_id": f"image {place}", "person": person, "asked": NAMES[place % 2], "label": NAMES[place % 2],
             "pixels_sha256": array_sha256(picture), "answers": {"shows": "yes" if place % 3 else "no"},
         }
-        for place, picture in enumerate(pictures[:-1])  # nobody has judged the last
+        for place, picture in enumerate(pictures[:-1])  # no one has judged the last
         for person in range(5)
     ]  # fmt: skip
     folder = tmp_path / "resnet50-votes"
@@ -95,4 +95,4 @@ def test_the_contract_and_the_card(tmp_path: Path) -> None:
     check_oracle(oracle)
     said = dict(card(oracle))
     assert "3 of 5 have to accept" in said["What it is"] and said["Training data"] == "none: people looked"
-    assert kinship("timm:resnet50", oracle.name) == []  # the folder's name makes nobody a relative
+    assert kinship("timm:resnet50", oracle.name) == []  # the folder's name makes no one a relative

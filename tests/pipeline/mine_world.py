@@ -140,7 +140,7 @@ def spec_of(pool: Path, **options: Any) -> MineSpec:
 
 
 class HardSets:
-    """Hard sets of one pool, each mined once for all tests; nobody changes the pool or what ``mined`` returns."""
+    """Hard sets of one pool, each mined once for all tests; no one changes the pool or what ``mined`` returns."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Questions from planning to rows: options and orders, distractors, classifiers beside, resuming, reading again."""
+"""Questions from planning to rows: options and orders, distractors, classifiers as well, resuming, reading again."""
 
 from __future__ import annotations
 

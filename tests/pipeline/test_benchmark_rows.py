@@ -1,4 +1,4 @@
-"""Images of published test sets in the one table, beside conditions made here."""
+"""Images of published test sets in the one table, next to conditions made here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed since the last run replaces the old rows, and nobody's own files are written over."""
+"""What changed since the last run replaces the old rows, and no one's own files are written over."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_nobodys_files_are_written_over(tmp_path: Path, photos: Path) -> None:
     bare = MaskSpec(f"folder:{photos / 'images'}", annotator="threshold", workers=1)
     (photos / "masks").rename(tmp_path / "hand-made")
     make_masks(bare, photos / "masks")
-    assert make_masks(bare, photos / "masks")[0].rows == 0  # ours to go on with
+    assert make_masks(bare, photos / "masks")[0].rows == 0  # ours to continue with
 
 
 def test_same_class_donors_come_from_the_dataset_beside_given_backgrounds(

@@ -66,7 +66,7 @@ def test_ctrl_c_is_one_sentence_and_keeps_what_is_done(photos: Path, toy_models:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert stderr.strip() == "holdfast: stopped; run the same command again to go on"
+    assert stderr.strip() == "holdfast: stopped; run the same command again to continue"
     assert Run.open(out).rows().num_rows > 0
 
 
@@ -147,4 +147,4 @@ def test_ctrl_c_with_workers_is_one_sentence_and_leaves_no_process(photos: Path,
         os.killpg(process.pid, signal.SIGINT)
         _, stderr = process.communicate(timeout=60)  # workers that live on would hold the pipe open
     assert process.returncode == 130
-    assert stderr.strip() == "holdfast: stopped; run the same command again to go on"
+    assert stderr.strip() == "holdfast: stopped; run the same command again to continue"

@@ -59,7 +59,7 @@ def test_every_sample_condition_and_model_has_its_row(spec: EvaluateSpec, tmp_pa
 def test_models_asked_by_two_threads_answer_as_in_turns(tmp_path: Path) -> None:
     scenes, models = "diorama:test?n=12", ("embedded:resnet_rho0", "embedded:vit_rho95")
     tables = []
-    for device in ("cpu", "cpu:0"):  # any other device than cpu has its work beside it
+    for device in ("cpu", "cpu:0"):  # any other device than cpu works asynchronously
         spec = EvaluateSpec(scenes, models=models, scenarios="original,segmented", device=device, batch_size=5)
         rows = evaluate(spec, tmp_path / device.replace(":", "-"))[0].rows().to_pylist()
         tables.append({row["row_id"]: row | {"run_id": ""} for row in rows})

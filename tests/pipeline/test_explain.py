@@ -40,13 +40,13 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rows(run: Path) -> pd.DataFrame:
     frame = Run(run).details("attributions").rows().to_pandas()
     kinds = frame.select_dtypes("category").columns
-    frame[kinds] = frame[kinds].astype(object)  # the order of part files is nobody's business
+    frame[kinds] = frame[kinds].astype(object)  # the order of part files is no one's business
     return frame.sort_values(["row_id", "method", "target"]).reset_index(drop=True)
 
 
 def test_pictures_made_ahead_and_maps_measured_in_threads_are_the_same(drawn: Path, tmp_path: Path) -> None:
     found = []
-    for name, device in (("turns", "cpu"), ("ahead", "cpu:0")):  # any other device than cpu has its work beside it
+    for name, device in (("turns", "cpu"), ("ahead", "cpu:0")):  # any other device than cpu works asynchronously
         run = Path(shutil.copytree(drawn, tmp_path / name))
         shutil.rmtree(run / "details", ignore_errors=True)
         explain(run, ExplainSpec(limit=6, device=device, randomise=True, batch_size=4))

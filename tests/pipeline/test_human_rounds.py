@@ -1,4 +1,4 @@
-"""People as the oracle inside a walk: rounds of questions, pending rows, and walks that go on."""
+"""People as the oracle inside a walk: rounds of questions, pending rows, and walks that continue."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_rounds(tmp_path: Path) -> None:
     assert set(rows.loc["perturbed", "status"]) == set(rows.loc["reconstruction", "status"]) == {"pending"}
     first = sorted(path.name[-7:-4] for path in (run / "people" / "round-1").rglob("*.png"))
     assert first == ["000", "000", "000", "002", "002", "002"], "the reconstruction and step 2 of each"
-    # Nobody has voted: nothing new is asked, and nothing is lost.
+    # No one has voted: nothing new is asked, and nothing is lost.
     again = walk(run, votes)
     assert set(again.loc["perturbed", "status"]) == {"pending"} and not (run / "people" / "round-2").exists()
 
-    # One walk is rejected at step 2, the others go on to step 4, the last.
+    # One walk is rejected at step 2, the others continue to step 4, the last.
     names = sorted(path.stem for path in (run / "people" / "round-1").rglob("*002.png"))
     rejected = names[0]
     vote(run / "people" / "round-1", votes / "round-1", no=rejected)

@@ -307,7 +307,7 @@ def test_what_is_not_ours_is_left_alone(pool: Path, tmp_path: Path) -> None:
     (tmp_path / "full" / "thesis.txt").write_text("x")
     with pytest.raises(UserError, match="holds something else"):
         mine(spec_of(pool), tmp_path / "full")
-    with pytest.raises(UserError, match=r"lie in|holds something else"):
+    with pytest.raises(UserError, match=r"are in|holds something else"):
         mine(spec_of(pool), pool)
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
@@ -322,13 +322,13 @@ def test_an_image_changed_in_between_is_not_published(own_pool: Path, tmp_path: 
     from holdfast.data.writers import encode_image
 
     (own_pool / chosen).write_bytes(encode_image(image))
-    again = mine(spec_of(own_pool, at_least=3), tmp_path / "hard")  # classified anew, and right now
+    again = mine(spec_of(own_pool, at_least=3), tmp_path / "hard")  # classified again, and right now
     assert chosen not in pq.read_table(tmp_path / "hard" / "manifest.parquet")["path"].to_pylist()
     assert not (tmp_path / "hard" / chosen).exists() and again.images > 10
 
 
 def test_the_card_counts_and_names_people(hard_sets: HardSets, tmp_path: Path) -> None:
-    pool = make_pool(tmp_path / "pool", words=", beside a nun and two children <script>alert(1)</script>")
+    pool = make_pool(tmp_path / "pool", words=", next to a nun and two children <script>alert(1)</script>")
     mined = mine(spec_of(pool, at_least=3), tmp_path / "hard")
     card = (tmp_path / "hard" / "DATACARD.md").read_text()
     manifest = pd.read_csv(tmp_path / "hard" / "manifest.csv")
@@ -384,7 +384,7 @@ def test_killed_and_run_again(pool: Path, tmp_path: Path) -> None:
 
 
 def test_models_choose_among_all_categories_when_few_are_hard(tmp_path: Path) -> None:
-    """Only hens are hard; painted anew, a model that calls them cats must be wrong although no cat was painted."""
+    """Only hens are hard; painted again, a model that calls them cats must be wrong although no cat was painted."""
     pool = make_pool(tmp_path / "pool", bits=lambda prompt, seed: 63 if " hen " in prompt else 0)
     mined = mine(spec_of(pool, at_least=4, again=1, outcome="restricted"), tmp_path / "hard")
     again = load_collection(str(tmp_path / "hard" / "mining" / "again" / "manifest.parquet"))

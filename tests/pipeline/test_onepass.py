@@ -212,7 +212,7 @@ def test_a_writer_that_is_killed_ends_the_run_with_a_sentence(photos: Path, netw
 
 
 def test_hashing_ends_with_a_model_that_does_not_exist(tmp_path: Path) -> None:
-    # Files are hashed in a thread while networks are loaded; it must not go on for a command that has failed.
+    # Files are hashed in a thread while networks are loaded; it must not continue for a command that has failed.
     seen: list[int] = []
 
     def slow(step: str, done: int, total: int) -> None:

@@ -73,7 +73,7 @@ def test_what_is_cut_short_goes_on(spec: EvaluateSpec, tmp_path: Path) -> None:
 
 
 class Failing(Carried):
-    """The first piece of the pass ends with an error on its worker, which goes on with the next."""
+    """The first piece of the pass ends with an error on its worker, which continues with the next."""
 
     def map(self, work: Any, shards: Any) -> Iterator[Any]:
         work, first = pickle.loads(pickle.dumps(work)), True
@@ -124,7 +124,7 @@ def test_who_plans_keeps_no_model_and_sends_no_names(
 
 
 def test_decoding_and_writing_in_processes_of_the_worker(spec: EvaluateSpec, tmp_path: Path) -> None:
-    """As on a GPU: the memory that images lie in, and the processes, serve one piece after the other."""
+    """As on a GPU: the memory that images are in, and the processes, serve one piece after the other."""
     here, _ = evaluate(spec, tmp_path / "here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.pipeline.fast.device_pass.decoding_processes", lambda *_: 1)

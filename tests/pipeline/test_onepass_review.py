@@ -1,4 +1,4 @@
-"""``--fast`` at its edges: nobody lends a background, files of every kind, and classes with next to no probability."""
+"""``--fast`` at its edges: no one lends a background, files of every kind, and classes with next to no probability."""
 
 from __future__ import annotations
 

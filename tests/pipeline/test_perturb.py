@@ -205,7 +205,7 @@ def test_a_finished_run_has_nothing_left_and_a_model_costs_only_itself(tmp_path:
     assert (first.rows, again.rows, again.already) == (4 * SCENES, 0, 4 * SCENES)
     run, more = perturb(replace(SPEC, models=(MODEL, SECOND), random_walk=False), tmp_path / "run")
     assert (more.rows, more.already) == (3 * SCENES, 3 * SCENES)
-    # Another setting stands beside the first; the originals are the same rows.
+    # Another setting is next to the first; the originals are the same rows.
     _, other = perturb(replace(SPEC, walk=replace(SPEC.walk, steps=2)), tmp_path / "run")
     assert (other.rows, other.already) == (3 * SCENES, SCENES)
     ids = run.rows(["row_id"])["row_id"].to_pylist()
@@ -306,7 +306,7 @@ def test_an_oracle_that_rejects_everything(tmp_path: Path) -> None:
     for key, row in perturbed.items():
         assert row["status"] == "rejected" and row["oracle_accepted"] is False
         for column in ("prediction", "confidence", "image_sha256"):
-            assert row[column] == original[key][column]  # the original stands
+            assert row[column] == original[key][column]  # the original is kept
     assert {row["status"] for row in by_condition(run, "random_walk").values()} == {"skipped"}
     found = fmr_of_rows(run.rows()).query("label == ''").set_index("measure")
     assert found.loc["validation_rate", "estimate"] == 0

@@ -104,7 +104,7 @@ def test_what_cannot_be_published_is_a_sentence(run: Run, tmp_path: Path) -> Non
     kept[0].unlink()
     with pytest.raises(UserError, match="--keep-images"):
         publish(run, tmp_path / "other")
-    perturb(replace(SPEC, keep_images=True), run.path)  # which makes it anew
+    perturb(replace(SPEC, keep_images=True), run.path)  # which makes it again
     assert publish(run, tmp_path / "other") == 2 * SCENES
     plain, _ = perturb(replace(SPEC, models=(MODEL,)), tmp_path / "plain")
     with pytest.raises(UserError, match=f"kept 0 of {SCENES} images.*--keep-images"):

@@ -252,7 +252,7 @@ def read_phrases() -> list[str]:
 def test_words_of_a_pools_own_prompts(hard: Path) -> None:
     answers = gather(hard, ModesSpec(words="prompts", oracle="clip:embedded", device="cpu"))
     assert answers.reading["asked"] > 150 and answers.reading["agree"] / answers.reading["asked"] > 0.8
-    assert (answers.factors["background"] == answers.images["nuisance"]).all()  # what was asked for stands
+    assert (answers.factors["background"] == answers.images["nuisance"]).all()  # what was asked for is kept
 
 
 def test_wrong_words(hard: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rounds: who is asked when, who lends to whom, and that a stopped check goes on."""
+"""Rounds: who is asked when, who lends to whom, and that a stopped check continues."""
 
 from __future__ import annotations
 

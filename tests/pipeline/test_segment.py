@@ -30,7 +30,7 @@ SMALL = {"size": 64, "batch_size": 6, "device": "cpu"}
 
 
 class ByColour:
-    """Knows the colour of every class: right wherever the object lies, and whatever is behind it."""
+    """Knows the colour of every class: right wherever the object is, and whatever is behind it."""
 
     fingerprint = "by colour"
 

@@ -54,7 +54,7 @@ def test_search_finds_the_failure_points_of_the_grid_with_fewer_answers(spec: Ev
     assert stored < 0.6 * every and f"search: {stored - 64:,} of the {every - 64:,} answers" in note
     again, _ = evaluate(replace(spec, search=True), tmp_path / "searched")  # nothing is asked twice
     assert again.predictions.dataset().count_rows() == stored
-    whole, _ = evaluate(spec, tmp_path / "searched")  # and the grid goes on where the search was
+    whole, _ = evaluate(spec, tmp_path / "searched")  # and the grid resumes where the search was
     assert whole.predictions.dataset().count_rows() == every
 
 

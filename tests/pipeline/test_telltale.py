@@ -67,7 +67,7 @@ def test_the_page_and_the_report_of_the_run(results: api.Results, tmp_path: Path
     for text in ("74.9 %", "78.8 %", "70.9 %", "nothing follows from the difference", "traces of the making"):
         assert text in page
     again = results.report(tmp_path / "again")
-    assert "Can a network tell generated backgrounds from real ones?" in again.read_text()
+    assert "Can a network distinguish generated backgrounds from real ones?" in again.read_text()
     table = pd.read_csv(tmp_path / "again" / "tables" / "confusion.csv")
     assert table.groupby("label")["share"].sum().tolist() == pytest.approx([1, 1, 1])
     for name in ("confusion_1", "reliability", "curves_loss"):

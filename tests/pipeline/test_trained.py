@@ -80,7 +80,7 @@ def test_a_model_is_a_name_at_once_and_answers_as_in_its_test(data: Path, result
         assert (one["prediction"].astype(str) == tested["prediction"].astype(str)).all()
         np.testing.assert_allclose(one["probability_of_label"], tested["probability_of_label"], atol=1e-6)
     with pytest.raises(
-        UserError, match=r"not a checkpoint of timm/test_vit: the config.json beside it says timm/test_"
+        UserError, match=r"not a checkpoint of timm/test_vit: the config.json next to it says timm/test_"
     ):
         holdfast.load_classifier(names[0].replace("test_resnet@", "test_vit@"), device="cpu")
     card = (folder / "README.md").read_text()
@@ -185,7 +185,7 @@ def test_images_that_show_a_scenario_already_are_taken_as_they_are(data: Path, t
         ("original", "grey", "as_stored"): 24,
         ("grey", "grey", "as_stored"): 24,
     }
-    assert (rows.groupby("source_id")["fold"].nunique() == 1).all(), "all renderings of an image lie in one fold"
+    assert (rows.groupby("source_id")["fold"].nunique() == 1).all(), "all renderings of an image are in one fold"
 
 
 def test_pictures_that_do_not_fit_are_rendered_in_every_epoch(data: Path, tmp_path: Path) -> None:

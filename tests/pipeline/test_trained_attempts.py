@@ -65,7 +65,7 @@ def until(reached: Callable[[], object], process: BaseProcess) -> None:
 
 
 def half_written(checkpoints: Path) -> set[str]:
-    """The files of a checkpoint that is being written; none where it gets its name while it is looked at."""
+    """The files of a checkpoint that is being written; none if it gets its name while it is looked at."""
     try:
         return {one.name for one in checkpoints.glob(".unfinished-*/*")}
     except FileNotFoundError:

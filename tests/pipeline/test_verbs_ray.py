@@ -57,7 +57,7 @@ def work_processes() -> list[psutil.Process]:
 
 @contextmanager
 def killing_a_worker(ready: Callable[[], bool]) -> Iterator[None]:
-    """Send SIGKILL to the worker that has computed most, once something is there; somebody must have been killed."""
+    """Send SIGKILL to the worker that has computed most, once something is there; someone must have been killed."""
     killed: list[int] = []
 
     def wait() -> None:

@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(made: Path) -> Path:
-    """The report that nobody chose anything for."""
+    """The report that no one chose anything for."""
     return holdfast.report([made], made.parent / "plain", resamples=100).parent
 
 

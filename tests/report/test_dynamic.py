@@ -163,7 +163,7 @@ def test_filmstrips_show_pictures_and_both_answers(plain: tuple[Run, Path, str])
         assert 2 <= len(tiles) <= 8
         assert all('src="data:image/jpeg;base64,' in tile and "oracle" in tile and "model" in tile for tile in tiles)
         assert ">step 0" in tiles[0]
-        assert strip.count("· counts") == (0 if "original stands" in strip else 1)
+        assert strip.count("· counts") == (0 if "original is kept" in strip else 1)
     assert len(part) < 400_000
 
 
@@ -227,7 +227,7 @@ def test_dense_and_sparse_time_are_of_the_same_model_photos_and_options(tmp_path
 
 
 def test_mean_accuracies_on_the_way_are_of_the_same_walks(tmp_path: Path) -> None:
-    """One model has no random walk: its other accuracies stay out of the means that stand beside it."""
+    """One model has no random walk: its other accuracies stay out of the means that are next to it."""
     run = make_walks(tmp_path / "run", frames=0, models={"timm:a": 0.9, "timm:b": 0.1})
     rows = run.rows().to_pandas()
     kept = rows[~((rows["model"] == "timm:b") & (rows["condition"] == "random_walk"))]

@@ -1,4 +1,4 @@
-"""The section about questions: what it says, that answers are text and never code, and its place beside other rows."""
+"""The section about questions: what it says, that answers are text and never code, and its place next to other rows."""
 
 from __future__ import annotations
 

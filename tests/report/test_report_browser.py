@@ -98,7 +98,7 @@ def test_nothing_overflows_complains_or_reaches_out(
             "[...document.querySelectorAll('.chart')].map("
             "c => ['.wide', '.narrow'].map(name => getComputedStyle(c.querySelector(name)).display !== 'none'))"
         )
-        # The first screen has its chart beside the images, so there it is the narrow one on a desk, too.
+        # The first screen has its chart next to the images, so there it is the narrow one on a desk, too.
         assert all(one == [width > 700 and place > 0, width < 700 or place == 0] for place, one in enumerate(visible))
         assert opened.troubles == []
         assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []

@@ -308,7 +308,7 @@ def test_snow_is_streaked_noise_over_a_whitened_picture(severity):
     white = kept * values + (1 - kept) * np.maximum(values, grey[..., None] * 1.5 + 0.5)
     expected = picture(white + fallen + np.rot90(fallen, 2))
     difference = np.abs(made(f"snow@{severity}", image).image.astype(int) - expected)
-    # A value of noise that lies on the threshold may be a flake for one and none for the other.
+    # A value of noise that is on the threshold may be a flake for one and none for the other.
     assert difference.mean() < 0.2 and np.quantile(difference, 0.999) <= 3
 
 

@@ -1,4 +1,4 @@
-"""Objects of donors are painted over only where the network of --fill takes the image."""
+"""Objects of donors are painted over only if the network of --fill takes the image."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_a_cut_edge_is_never_shown():
 def test_without_anything_around_it_nothing_can_be_guessed():
     image, mask = scene(height=60, width=60)
     mask[:] = True
-    mask[30, 30] = False  # all that is left lies in the rim
+    mask[30, 30] = False  # all that is left is in the rim
     with pytest.raises(RejectedError, match="too large"):
         made("shift_object@1", image, mask)
 

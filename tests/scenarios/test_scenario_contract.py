@@ -100,7 +100,7 @@ BROKEN["donor='same_class', not 'other"] = (
     _asks(lambda context, *_: context.donor(same_class=True)),
 )
 BROKEN["declare tool='fill', not ''"] = ({}, _asks(lambda context, *pair: context.fill(*pair)))
-BROKEN["tool='fill'"] = (OTHER, _clears_its_donor)  # asks only where a donor has a mask
+BROKEN["tool='fill'"] = (OTHER, _clears_its_donor)  # asks only if a donor has a mask
 BROKEN["tool='style'"] = ({}, _asks(lambda context, image, _: context.stylise(image, image, 1)))
 BROKEN["paints=True"] = ({}, _asks(lambda context, *pair: context.paint(*pair)))
 BROKEN["fails on uint16 of 3 bands"] = ({"native": "rgb"}, lambda image, mask, **_: image.astype(np.uint8))

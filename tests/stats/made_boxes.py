@@ -22,7 +22,7 @@ def made_boxes(
     guess_image = np.repeat(np.arange(images), guesses)
     said = _boxes(rng, len(guess_image))
     given = rng.integers(0, classes, len(guess_image))
-    for place, where in enumerate(guess_image):  # most stand near an object of the image
+    for place, where in enumerate(guess_image):  # most are near an object of the image
         near = np.flatnonzero(image == where)
         if len(near) and rng.random() < 0.8:
             which = rng.choice(near)

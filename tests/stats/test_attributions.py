@@ -90,7 +90,7 @@ def test_correlations_find_what_was_put_in() -> None:
     )
     lost = merged["correct_before"].astype(float) - merged["correct"].astype(float)
     assert found.loc["images", "rho"] == pytest.approx(spearmanr(merged["share_before"], lost).statistic)
-    none = correlations(made(slope=0.0), resamples=20)  # nobody loses anything
+    none = correlations(made(slope=0.0), resamples=20)  # no one loses anything
     assert none["rho"].isna().all()
     few = correlations(made(models=1), resamples=20).set_index("over")
     assert np.isnan(few.loc["models", "rho"]) and np.isnan(few.loc["conditions", "rho"])

@@ -43,7 +43,7 @@ def test_differences_are_means_of_paired_photos(right):
 
 
 def test_equal_models_are_told_apart_in_five_percent_over_classes_of_uneven_size():
-    """The interval is Welch's, but for resampling; t with images − 1 degrees of freedom tells them apart in 8.0 %."""
+    """The interval is Welch's, but for resampling; t with images − 1 degrees of freedom distinguishes them in 8.0 %."""
     rng, sizes = np.random.default_rng(0), (60, 3, 3, 3, 3)
     number = np.repeat(np.arange(len(sizes)), sizes)
     ours, theirs = (rng.normal(size=(len(number), 8000)) for _ in range(2))
@@ -178,7 +178,7 @@ def test_kendall_is_scipys_with_and_without_ties():
 
 
 def test_a_resample_without_an_order_may_have_had_any() -> None:
-    """Two models that 12 images hardly tell apart: resamples with ties leave the order open."""
+    """Two models that 12 images hardly distinguish: resamples with ties leave the order open."""
     rng = np.random.default_rng(0)
     right = np.zeros((12, 2))
     right[:1, 0] = 1.0  # one image makes the first model better
@@ -206,7 +206,7 @@ def test_rank_agreement_tells_stable_from_unsure_orders():
 
 
 def test_effective_robustness_finds_the_model_above_the_line():
-    """Four models lie on logit(shifted) = logit(clean) − 1; the fifth is 12 points better than that."""
+    """Four models are on logit(shifted) = logit(clean) − 1; the fifth is 12 points better than that."""
     clean = np.array([-0.5, 0.3, 1.0, 1.8, 0.6])
     logits = np.stack([clean, clean - 1], axis=1)
     promised = 1 / (1 + np.exp(-logits[4, 1]))

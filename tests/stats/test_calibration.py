@@ -32,7 +32,7 @@ def test_measures_are_those_of_the_rows() -> None:
     assert row["accuracy"] == pytest.approx(right.mean())
     assert row["confidence"] == pytest.approx(confidence.mean())
     assert row["brier"] == pytest.approx(np.mean((confidence - right) ** 2))
-    # bins are made of whole steps: only answers within a step of an edge can lie in the other bin
+    # bins are made of whole steps: only answers within a step of an edge can be in the other bin
     moved = (np.abs(confidence * 15 - np.round(confidence * 15)) < 15 * STEP).mean()
     assert row["ece"] == pytest.approx(ece, abs=2 * moved)
     assert row["aurc"] == pytest.approx(aurc, abs=STEP)

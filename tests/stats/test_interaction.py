@@ -138,7 +138,7 @@ def test_certain_difference_is_found():
 def test_reasons_instead_of_crashes():
     right = clustered(ADDITIVE, 20, 1.0, np.random.default_rng(0))
     assert "one model" in interaction(counts_of(right[:, :1])).reason
-    assert "no condition beside" in interaction(counts_of(right[:, :, :1])).reason
+    assert "no condition other than" in interaction(counts_of(right[:, :, :1])).reason
     assert "one image" in interaction(counts_of(right[:1])).reason
     with pytest.raises(UserError, match="measure drops from"):
         interaction(counts_of(right), reference_condition="nothing")

@@ -170,7 +170,7 @@ def test_a_control_is_matched_and_used_once() -> None:
     assert list(found["same_nuisance"]) == list(same) and same.any()
     counts = failures[found["control"]].to_numpy()
     assert (counts[found["why"] == EXACTLY_ONE] == 1).all() and (counts[found["why"] == FEWER] == 2).all()
-    # Greedy by tier: whoever got a worse one, nothing better was left in its cell.
+    # Greedy by tier: for a vote that got a worse one, nothing better was left in its cell.
     left = everyone & ~hard & (failures == 1) & ~images.index.isin(found["control"])
     for row in found[found["why"] == FEWER].to_dict("records"):
         cell = (images[keys] == images.loc[row["hard"], keys]).all(axis=1)

@@ -42,7 +42,7 @@ def test_an_unchanged_detector_keeps_an_interval_around_zero() -> None:
 
 
 def test_average_precision_hides_what_recall_shows() -> None:
-    """Lost objects keep a score just below the threshold: the ranking is the same, and nobody sees them."""
+    """Lost objects keep a score just below the threshold: the ranking is the same, and no one sees them."""
     truths = {ORIGINAL: Planted(0.95, 0.0, faint=True), RANDOM: Planted(0.6, 0.0, faint=True)}
     after = _rows(truths, photos=120).loc[RANDOM]
     assert after["ap_change_low"] <= 0 <= after["ap_change_high"] and after["recall_drop_low"] > 0.2
@@ -155,7 +155,7 @@ def test_scores_that_tell_the_truth_are_calibrated() -> None:
     objects, images, detections = made_detections({ORIGINAL: Planted(1.0, 0.0)}, photos=300)
     answers = detector_answers(objects, images, detections)
     row = objects_under_conditions(answers, resamples=200).iloc[0]
-    # all are right, and scores lie evenly between 0.5 and 1: off by a quarter
+    # all are right, and scores are evenly between 0.5 and 1: off by a quarter
     assert row["ece_low"] < 0.245 < row["ece_high"] and row["ece_high"] - row["ece_low"] < 0.05
     bins = score_reliability(answers, "made:detector", ORIGINAL)
     assert bins["right"].eq(1).all() and bins["score"].min() > THRESHOLD and bins["n"].sum() == row["scored"]

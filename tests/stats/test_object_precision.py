@@ -99,7 +99,7 @@ def test_a_perfect_detector_has_1_in_every_resample() -> None:
 
 
 def test_a_resample_is_what_the_repeated_photos_give() -> None:
-    """Drawing images again by hand and matching anew gives what the table of matches gives."""
+    """Drawing images again by hand and matching again gives what the table of matches gives."""
     from holdfast.stats.core.bootstrap import drawn_weights
 
     truth, predicted = made_boxes(3, images=15, ties=False)

@@ -210,7 +210,7 @@ def test_gate_decides_on_what_is_clear_and_waits_otherwise() -> None:
 
 @pytest.mark.parametrize("ring", [3, 8])
 def test_gate_in_rounds_whose_photos_lend_to_each_other(ring: int) -> None:
-    """Old and new are right where the lights of object and background fit, new less often, by exactly the margin."""
+    """Old and new are right if the lights of object and background fit, new less often, by exactly the margin."""
     rng = np.random.default_rng(13)
     fits = [1 - (1 - width) ** 2 for width in (0.5, 0.4)]  # two uniform lights differ by less than the width
     margin, runs, passed, failed = fits[0] - fits[1], 400, 0, 0

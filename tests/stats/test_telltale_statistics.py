@@ -103,7 +103,7 @@ def test_the_calibration_error_has_an_interval_and_a_floor() -> None:
     assert found.loc["honest", "ece_low"] < found.loc["honest", "ece_calibrated"] < found.loc["honest", "ece_high"]
     assert found.loc["boasting", "ece_low"] > 2 * found.loc["boasting", "ece_calibrated"]
     assert found.loc["boasting", "ece_low"] < 0.4 * sure.mean() < found.loc["boasting", "ece_high"]
-    # Parts of a run that was killed and went on are read in another order.
+    # Parts of a run that was killed and continued are read in another order.
     mixed = rows.take(rng.permutation(rows.num_rows))
     again = detection.calibration_errors(mixed, resamples=300).set_index("model")
     assert again.loc["honest"].drop("trained_on").to_dict() == pytest.approx(

@@ -106,7 +106,7 @@ def test_every_word_is_true_of_any_evidence(evidence: VerdictEvidence) -> None:
 
 
 def check_words(row: dict[str, Any], missing: list[str]) -> None:
-    """Compare every claim of a verdict with the numbers beside it."""
+    """Compare every claim of a verdict with the numbers next to it."""
 
     def below(name: str) -> bool:
         return row[f"{name}_high"] <= MARGIN
@@ -175,7 +175,7 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
 
 
 def check_advice(row: dict[str, Any]) -> None:
-    """Advice has a range or no number; it is given only where an interval includes the margin."""
+    """Advice has a range or no number; it is given only if an interval includes the margin."""
     needed, text = more_photos(row), photo_advice(row)
     answered = "open" not in (row["leans"], row["sees"])
     assert text.startswith("None needed") == answered

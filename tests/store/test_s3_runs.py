@@ -43,7 +43,7 @@ def test_eval_from_s3_to_s3_is_eval_on_the_disk(
     words = ["eval", "s3://bucket/photos", "--masks", "s3://bucket/photos/masks", "--models", model, "-q"]
     told = run(*words, "--scenarios", "original,grey", "--out", "s3://bucket/run").stdout
     assert "12 made, 0 there already; s3://bucket/run" in told
-    elsewhere()  # and another machine goes on
+    elsewhere()  # and another machine continues
     told = run(*words, "--scenarios", scenarios, "--out", "s3://bucket/run").stdout
     assert "6 made, 12 there already; s3://bucket/run" in told
     elsewhere()
@@ -78,7 +78,7 @@ def test_pages_go_into_the_store(server: s3fs.S3FileSystem) -> None:
             write_atomic(folder / "index.html", b"grey")
         page = shown(in_store(where, folder, folder / "index.html"))
         assert page == f"s3://bucket/pages/{folder.name}/index.html" and server.cat_file(page) == b"grey"
-    # What is fetched anew is only what has changed: the same folder, read again, has the pages in it.
+    # What is fetched again is only what has changed: the same folder, read again, has the pages in it.
     assert (fetched("s3://bucket/pages") / "choice" / "index.html").is_file()
 
 
@@ -112,7 +112,7 @@ def test_synth_from_s3_to_s3(
         assert one.image.fingerprint() == other.image.fingerprint()
         assert one.mask and other.mask and one.mask.fingerprint() == other.mask.fingerprint()
     again = workplace(out, LocalExecutor(1))
-    with pytest.raises(UserError, match=f"lie in {out} themselves"), again as (folder, executor):
+    with pytest.raises(UserError, match=f"are in {out} themselves"), again as (folder, executor):
         synth(make_spec(data=f"{out}/manifest.parquet"), folder, executor=executor)
     elsewhere()
     server.pipe_file(f"{out}/grey/disc/0.png", b"broken")

@@ -123,7 +123,7 @@ def test_an_empty_run_has_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_data_never_share_a_folder(tmp_path: Path) -> None:
-    """Two folders called pets: the second goes beside the first, and finds its own place again."""
+    """Two folders called pets: the second goes next to the first, and finds its own place again."""
     first, second = (tmp_path / side / "pets" for side in "ab")
     folder = tmp_path / "checks" / "pets"
     assert unmixed(folder, str(first), "*/spec.json") == folder

@@ -100,7 +100,7 @@ class Storm:
                     shutil.copy(source / picture.relative_to(scenes / "original"), place)
 
     def _first_files(self) -> None:
-        """Begin the corpus: a sound file of every kind, from the world; the committed ones are kept beside them."""
+        """Begin the corpus: a sound file of every kind, from the world; the committed ones are kept next to them."""
         import_from = {
             "image": sorted((self.world / "photos" / "images").rglob("*.png"))[0],
             "spec": self.world / "run" / "spec.json", "samples": self.world / "run" / "samples.parquet",
@@ -150,7 +150,7 @@ class Storm:
         self.fill_out(verb)
 
     def words(self, verb: str, *, workers: bool = False, out: str = "") -> list[str]:
-        """Return the command, and make its output folder anew."""
+        """Return the command, and make its output folder again."""
         self.new_out(verb)
         words = [word.format(world=self.world, out=out or self.out) for word in VERBS[verb].words.split()]
         return [*words, "--workers", "2"] if workers and VERBS[verb].workers else words
@@ -278,7 +278,7 @@ class Storm:
         }  # fmt: skip
 
     def download(self, address: str) -> None:
-        """Copy what lies in the store into the output folder."""
+        """Copy what is in the store into the output folder."""
         self.clear_out()
         self._with_store(f"files.get({address + '/'!r}, {str(self.out) + '/'!r}, recursive=True)")
         shutil.rmtree(self.folder / "cache", ignore_errors=True)
@@ -374,7 +374,7 @@ def run(
     began = time.monotonic()
     try:
         storm.make_world()
-        print(f"seed {seed}: the world stands after {time.monotonic() - began:.0f} s", flush=True)
+        print(f"seed {seed}: the world is ready after {time.monotonic() - began:.0f} s", flush=True)
         for number in episodes or range(10**9):
             if not episodes and time.monotonic() - began > 60 * minutes:
                 break
@@ -387,7 +387,7 @@ def run(
 
 
 def main() -> None:
-    """Run what was asked for; exit code 1 where something was found."""
+    """Run what was asked for; exit code 1 if something was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=None)

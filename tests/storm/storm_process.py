@@ -134,8 +134,8 @@ def command(
 ) -> Ended:  # fmt: skip
     """Run ``holdfast WORDS``; ``kill`` is a signal and the seconds after which it is sent.
 
-    ``own_interpreter`` starts Python anew, as a user does, which takes seconds more. ``meanwhile`` is called once after
-    so many seconds.
+    ``own_interpreter`` starts Python again, as a user does, which takes seconds more. ``meanwhile`` is called once
+    after so many seconds.
     """
     for name in ("cwd", "tmp", "home"):
         (folder / name).mkdir(exist_ok=True)

@@ -80,7 +80,7 @@ def continued(storm: Storm, verb: str, words: list[str]) -> str:
 
 
 def killed(storm: Storm, verb: str, draw: random.Random) -> str:
-    """Kill a command (SIGKILL, SIGTERM or SIGINT) at any moment, up to three times, and let it go on."""
+    """Kill a command (SIGKILL, SIGTERM or SIGINT) at any moment, up to three times, and let it continue."""
     words = storm.words(verb, workers=draw.random() < 0.2)
     for _ in range(draw.randint(1, 3)):
         number = draw.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
@@ -109,7 +109,7 @@ def full_disk(storm: Storm, verb: str, draw: random.Random) -> str:
         try:
             storm.fill_out(verb)
         except OSError:
-            return ""  # not even what must lie there before has room
+            return ""  # not even what must be there before has room
         ended = command(words, storm.folder)
     else:
         ended = command(words, storm.folder, largest_file=room // 4)
@@ -185,7 +185,7 @@ def moved_clock(storm: Storm, verb: str, draw: random.Random) -> str:
 
 
 def slow_store(storm: Storm, verb: str, draw: random.Random) -> str:
-    """Write to a store that answers late and sometimes not at all, kill the command perhaps, and let it go on."""
+    """Write to a store that answers late and sometimes not at all, kill the command perhaps, and let it continue."""
     address, settings = storm.store()
     words = storm.words(verb, out=f"{address}/{storm.number}-{draw.randrange(10**6)}")
     kill = (signal.SIGKILL, draw.random() * storm.seconds(verb) * 3) if draw.random() < 0.5 else None
@@ -215,7 +215,7 @@ def hostile_input(storm: Storm, verb: str, draw: random.Random) -> str:
     storm.forget_world()
     ended = command([word.format(out=storm.out) for word in words], storm.folder)
     storm.count(f"hostile: {kind}")
-    if "{out}" not in " ".join(words):  # it goes on with the run whose file was exchanged
+    if "{out}" not in " ".join(words):  # it continues with the run whose file was exchanged
         storm.forget_world()
     storm.count("hostile files that were refused", ended.code != 0)
     if trouble := misbehaviour(ended):

@@ -29,7 +29,7 @@ WORLD = {
 """Commands that make the world, in this order; ``photos`` are some of the scenes with their masks."""
 
 INFO = (
-    '{"link": "https://example.org", "name": "A paper", "authors": "Somebody", "venue": "Nowhere 2024", '
+    '{"link": "https://example.org", "name": "A paper", "authors": "Someone", "venue": "Nowhere 2024", '
     '"architecture": "WideResNet-28-10", "dataset": "cifar10", "eps": "8/255", "clean_acc": "93.68", '
     '"reported": "75.71", "autoattack_acc": "73.71", "additional_data": true, "number_forward_passes": 1}'
 )

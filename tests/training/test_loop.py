@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
         # The callback runs before its epoch is saved, so a kill costs one epoch of work.
         heard(process, "epoch 0")
         process.send_signal(signal.SIGSTOP)
-        assert not list(tmp_path.glob("epoch-*")), "a run that is killed now begins anew"
+        assert not list(tmp_path.glob("epoch-*")), "a run that is killed now begins again"
         process.send_signal(signal.SIGCONT)
         heard(process, "epoch 2")
         process.send_signal(signal.SIGKILL)

@@ -42,7 +42,7 @@ def make_pictures(folder: Path) -> Path:
         picture.save(disc / "0.jpg", quality=90)
     with Image.open(disc / "1.png") as picture:
         camera = Image.Exif()
-        camera[0x0112], camera[0x010F] = 6, OWNER  # lies on its side; the maker of the camera
+        camera[0x0112], camera[0x010F] = 6, OWNER  # is on its side; the maker of the camera
         picture.transpose(Image.Transpose.ROTATE_90).save(disc / "1.jpg", quality=90, exif=camera)
     for name in ("0", "1"):
         (disc / f"{name}.png").unlink()

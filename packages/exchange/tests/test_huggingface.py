@@ -196,7 +196,7 @@ def test_large_exports_are_several_files(run: Run, tmp_path: Path, monkeypatch: 
 
 def test_nothing_is_asked_of_the_network(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("somebody is called")
+        raise AssertionError("someone is called")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -145,7 +145,7 @@ def test_no_model_has_a_say_in_its_own_hard_set() -> None:
     assert 0 < before[:, 0].sum() < 200 and not before[~valid].any()
     common = [own_hard_set(failed, list("cde"), name, valid)[:, 0] for name in "ab"]
     np.testing.assert_array_equal(*common)
-    with pytest.raises(UserError, match="two surrogates besides"):
+    with pytest.raises(UserError, match="two surrogates other than"):
         own_hard_set(failed, list("ab"), "a", valid)
 
 

@@ -156,7 +156,7 @@ def test_the_whole_rehearsal(tmp_path: Path) -> None:
         api.open_run(tmp_path / "out" / "runs" / name).rows().to_pandas() for name in ("segmented", "detected")
     )
     assert set(segmented["status"]) == {"ok"}
-    # Of 72 scenes some are the only one of their class in their part of a fold: nobody lends those a background.
+    # Of 72 scenes some are the only one of their class in their part of a fold: no one lends those a background.
     alone = detected[detected["status"] != "ok"]
     assert set(alone["condition"]) <= {"same_class_background"} and len(alone) < 6
     assert alone["error"].str.contains("no other image of this class").all()

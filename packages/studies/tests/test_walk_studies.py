@@ -81,7 +81,7 @@ def test_step_size_counts_every_size(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_transfer_shows_every_image_to_every_model(tmp_path: Path) -> None:
     walked = tmp_path / "runs" / "walks"
-    # What a run holds besides the study's walks must not count.
+    # What a run holds apart from the study's walks must not count.
     api.perturb(
         "diorama:test?n=12&context=0.95&seed=0", models=[FIRST, SECOND], generator="pixel:", oracle="clip:embedded",
         out=walked, steps=1, step_size=0.05, keep_images=True, random_walk=False, device="cpu",

@@ -18,7 +18,7 @@ def load_annotator(text: str) -> Annotator:
 
 
 def load_guided(text: str) -> GuidedAnnotator:
-    """Load a mask maker by name; raise UserError where a person cannot guide it with a box and points."""
+    """Load a mask maker by name; raise UserError if a person cannot guide it with a box and points."""
     annotator = load_annotator(text)
     if not isinstance(annotator, GuidedAnnotator):
         raise UserError(f"the mask maker {text!r} takes no box and no points; these do: {', '.join(GUIDED)}")

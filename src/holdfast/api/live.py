@@ -41,7 +41,7 @@ class LiveData:
     # mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns
     items: Iterable[Mapping[str, Any]]
     classes: Sequence[str] = ()  # the names of classes by number, where the dataset says them; empty otherwise
-    # reads one item anew, to see whether the dataset changes between two readings; None: cannot
+    # reads one item again, to see whether the dataset changes between two readings; None: cannot
     again: Any = field(default=None, repr=False)
 
 
@@ -267,7 +267,7 @@ def _file_name(label: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in label).strip(".") or "_"
 
 
-ARGUMENTS = ("transform", "class_names")  # arguments of functions that take models, besides the options of their spec
+ARGUMENTS = ("transform", "class_names")  # of functions that take models, apart from their spec's options
 
 
 def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,7 +313,7 @@ def model_names(models: Any, classes: tuple[str, ...] = (), *, transform: Any = 
 
 
 def pair_names(old: Any, new: Any, classes: tuple[str, ...] = (), **given: Any) -> list[str]:
-    """Return the names of two models; objects that would share one are told apart as NAME-old and NAME-new."""
+    """Return the names of two models; objects that would share one are distinguished as NAME-old and NAME-new."""
     pair = [old, new]
     if all(live.is_live(model) and not is_name(model) for model in pair) and live.name_of(old) == live.name_of(new):
         pair = [{f"{live.name_of(model)}-{which}": model} for model, which in ((old, "old"), (new, "new"))]

@@ -50,7 +50,7 @@ def verb(
 
     Args:
         spec: its fields become arguments.
-        about: name → help of the function's other arguments, besides ``HELP``.
+        about: name → help of the function's other arguments, in addition to ``HELP``.
         objects: whether models may be given as objects, with ``transform=`` and ``class_names=``.
         temporary: whether ``out`` may be left out; the run then is in a temporary folder.
         **defaults: values that replace the spec's own defaults.

@@ -105,7 +105,7 @@ def watched(network: ExplainedNetwork, only: str = "") -> Iterator[list[tuple[st
 
 
 def grid_of(output: torch.Tensor, size: tuple[int, int], module: torch.nn.Module) -> FeatureGrid | None:
-    """Return the layout of an output for an image of this size and proportions; None where it has no positions."""
+    """Return the layout of an output for an image of this size and proportions; None if it has no positions."""
     shape = tuple(output.shape)
     if len(shape) == 4:
         for layout, (height, width) in (("channels_first", shape[2:]), ("channels_last", shape[1:3])):

@@ -17,7 +17,7 @@ Map = NDArray[np.float32]  # HW, ≥ 0
 
 @dataclass(frozen=True)
 class MapFocus:
-    """How much of a map lies on the object."""
+    """How much of a map is on the object."""
 
     share: float  # of the map's sum on the mask, 0..1
     area: float  # of the image that the mask covers, 0..1: the share of a map that is the same everywhere
@@ -41,7 +41,7 @@ def look(heat: Map, mask: Mask) -> MapFocus | None:
 
 
 def rank_correlation(first_map: Map, second_map: Map) -> float:
-    """Return Spearman's rank correlation of two maps over pixels; 0 where one is the same everywhere."""
+    """Return Spearman's rank correlation of two maps over pixels; 0 if one is the same everywhere."""
     from scipy.stats import rankdata
 
     first, second = (rankdata(heat, axis=None) for heat in (first_map, second_map))

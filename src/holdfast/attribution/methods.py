@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name, split_list, unknown
 
-PARTS = 7  # windows that fit beside each other across an image, where no size is given
+PARTS = 7  # windows that fit next to each other across an image, where no size is given
 
 
 def occlusion(
@@ -154,7 +154,7 @@ class AttributionMethod:
         return maps
 
     def check(self, network: ExplainedNetwork) -> None:
-        """Raise UserError where the method cannot explain a model."""
+        """Raise UserError if the method cannot explain a model."""
         if self.name in GRADIENT_FREE:
             return
         if not network.differentiable:

@@ -58,8 +58,8 @@ class _Commands(CommandGroup):
 class _ShownStream:
     """A stream that prints what would steer a terminal as an escape: names of files and classes may hold anything.
 
-    Rich draws with such characters. It finds the stream itself under the name that it looks for; whoever gives it names
-    makes them visible.
+    Rich draws with such characters. It finds the stream itself under the name that it looks for; anyone who gives it
+    names makes them visible.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -129,7 +129,7 @@ def _broken(name: str, sentence: str) -> Leaf:
 
 app = build()
 
-_STOPPED = "stopped; run the same command again to go on"
+_STOPPED = "stopped; run the same command again to continue"
 _INTERRUPTED, _TERMINATED = 130, 143
 _python_shows_warning = warnings.showwarning
 

@@ -22,12 +22,12 @@ def app_of(verbs: Mapping[str, Callable[..., None]]) -> typer.Typer:
     app = typer.Typer(
         name="plan",
         help="Forecast what a run takes: images, rows, bytes, hours and memory, from short trials of the same command. "
-        "Options of plan stand before the verb.",
+        "Options of plan are before the verb.",
         no_args_is_help=True,
     )
     app.callback()(_settings)
     text = "Forecast what this run of {0} takes; its options are those of holdfast {0}. "
-    text += "--seconds, --machines and --json stand before the verb."
+    text += "--seconds, --machines and --json are before the verb."
     grow(app, {name: Leaf(_planning(name, verb), help=text.format(name)) for name, verb in verbs.items()})
     app.command("check")(_chances)
     return app

@@ -1,4 +1,4 @@
-"""``--track``: what an experiment tracker is told."""
+"""``--track``: what is sent to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tell(tracker: str | None, record: Callable[[], TrackedRecord]) -> None:
-    """Tell the tracker that ``--track`` names, and print where it is to be seen; one that is away is no error."""
+    """Report to the tracker that ``--track`` names, and print where it is to be seen; one that is away is no error."""
     if not tracker:
         return
     from holdfast.exchange.tracking import track

@@ -287,5 +287,5 @@ Labels = Annotated[Path | None, typed(EvaluateSpec, "labels")]
 Device = Annotated[str, typed(EvaluateSpec, "device")]
 Outcome = Annotated[str, typed(ChooseSpec, "outcome")]
 Average = Annotated[str, typed(ChooseSpec, "average")]
-_TRACKED = "Tell this experiment tracker: numbers with intervals, charts, report, fingerprint."
+_TRACKED = "Report to this experiment tracker: numbers with intervals, charts, report, fingerprint."
 Track = Annotated[str | None, choice("mlflow", "wandb", "tensorboard", flag="--track", help=_TRACKED, optional=True)]

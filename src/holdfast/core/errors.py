@@ -37,7 +37,7 @@ EXTRAS = {package: extra for extra, packages in _BROUGHT_BY.items() for package 
 
 
 def missing_extra(error: BaseException) -> str:
-    """Return the sentence that names the extra to install, or "" where no package of an extra is missing."""
+    """Return the sentence that names the extra to install, or "" if no package of an extra is missing."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if module not in EXTRAS:
         return ""
@@ -113,7 +113,7 @@ class RejectedError(SampleError):
 
 
 class MachineError(HoldfastError):
-    """The machine cannot go on (disk, memory, permission, a store that is away): the command ends, no row is made."""
+    """The machine cannot continue (disk, memory, permission, a lost store): the command ends, no row is made."""
 
 
 class PromiseError(HoldfastError):
@@ -166,7 +166,7 @@ def machine_trouble(error: BaseException) -> MachineError | None:
     for cause in _causes(error):
         if isinstance(cause, MachineError):
             return cause
-        if isinstance(cause, (UserError, SampleError)):  # somebody has decided already
+        if isinstance(cause, (UserError, SampleError)):  # someone has decided already
             return None
         sentence = _sentence(cause)
         if sentence:
@@ -258,7 +258,7 @@ def no_exit() -> Iterator[None]:
     except (Exception, KeyboardInterrupt):
         raise
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # rich's way of saying that nobody reads on
+        if isinstance(stop.__context__, BrokenPipeError):  # rich's way of saying that no one reads on
             raise stop.__context__ from None
         said = f": {stop.code}" if isinstance(stop.code, str) else ""
         raise HoldfastError(f"a model or another plug-in called sys.exit(){said}; {_GO_ON} without it") from stop

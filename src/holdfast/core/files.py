@@ -22,7 +22,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address, place
 
 UNFINISHED = ".unfinished-"
-"""How the name of a file begins until it is complete; what a killed process leaves can be told by it."""
+"""How the name of a file begins until it is complete; what a killed process leaves is recognised by it."""
 
 _OWN, _COUNTER = uuid.uuid4().hex, itertools.count()  # of this process; a forked one has another number
 
@@ -49,7 +49,7 @@ def no_empty_folders(folder: Path, *, own: str = "") -> Iterator[None]:
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``out`` that becomes it when the block ends well and is deleted otherwise."""
+    """Yield a new folder next to ``out`` that becomes it when the block ends well and is deleted otherwise."""
     if out.is_symlink():
         raise UserError(f"{out} is a link; choose another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -104,7 +104,7 @@ def clear_leftovers(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, sync: bool = False, alone: bool = False) -> Iterator[Path]:
-    """Yield a new name beside ``path``: it becomes ``path`` when the block ends well and is deleted otherwise."""
+    """Yield a new name next to ``path``: it becomes ``path`` when the block ends well and is deleted otherwise."""
     # Makes the folders above it. ``path``: the file to write. ``sync``: force the data to the disk before the file gets
     # its name, so that a power cut leaves no empty file. It costs more than encoding an image: tables are synced,
     # images are not. ``alone``: first delete what killed processes left of it.

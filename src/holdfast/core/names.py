@@ -135,7 +135,7 @@ def split_list(text: str) -> list[str]:
 
 
 def _is_one(text: str) -> bool:
-    """Return whether all commas of a name stand in existing paths: ``scheme:PATH``, ``scheme:name@PATH``, options."""
+    """Return whether all commas of a name are in existing paths: ``scheme:PATH``, ``scheme:name@PATH``, options."""
     head, _, query = text.partition("?")
     values = [part.partition("=")[2] for part in query.split("&")]
     for path in (head, head.partition(":")[2], head.rpartition("@")[2], *values):
@@ -148,7 +148,7 @@ STEERING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u
 """Characters, as a class of a regular expression, that steer a terminal or turn the direction of text."""
 
 ZERO_WIDTH = r"\u200b-\u200d\u2060-\u2064\ufeff"
-"""Characters, likewise, that nobody sees: two names that differ in them look the same."""
+"""Characters, likewise, that no one sees: two names that differ in them look the same."""
 
 _ODD = re.compile(f"[{STEERING}\ud800-\udfff]")
 

@@ -36,7 +36,7 @@ def resolve_device(device: str) -> str:
 
 
 def several_gpus(device: str) -> tuple[str, ...]:
-    """Return the names of the GPUs that share the work of ``auto`` or ``cuda``; nothing where there is but one."""
+    """Return the names of the GPUs that share the work of ``auto`` or ``cuda``; nothing if there is but one."""
     if resolve_device(device) != "cuda" or torch.cuda.device_count() < 2:
         return ()
     count = torch.cuda.device_count()
@@ -69,7 +69,7 @@ def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
         return called if isinstance(called, kinds) else None
 
     def convolution(node: Any, within: str) -> tuple[Any, Any] | None:
-        """Return a convolution with the norm behind it folded in, and its input; None where others read it."""
+        """Return a convolution with the norm behind it folded in, and its input; None if others read it."""
         norm = layer(node, torch.nn.BatchNorm2d)
         if norm is not None and _within(norm) != within:
             return None
@@ -132,7 +132,7 @@ def _tracer(on_cpu: bool) -> Any:
             return super().call_module(m, forward, args, kwargs)
 
         def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
-            layers = (torch.nn.Conv2d, torch.nn.BatchNorm2d) if on_cpu else ()  # of whoever wrote them
+            layers = (torch.nn.Conv2d, torch.nn.BatchNorm2d) if on_cpu else ()  # of any author
             return isinstance(m, layers) or super().is_leaf_module(m, module_qualified_name)
 
     return ThreadTracer()
@@ -265,8 +265,8 @@ def refused_pickle(file: str, error: Exception) -> UserError:
     """Return the error for a file of weights that torch refuses to unpickle."""
     if "global" in str(error).lower():
         return UserError(
-            f"{file} holds Python objects besides tensors, which are never unpickled because they can run code; save "
-            "the model's state_dict(), best as safetensors"
+            f"{file} holds Python objects other than tensors, which are never unpickled because they can run code; "
+            "save the model's state_dict(), best as safetensors"
         )
     return UserError(f"{file} is not a checkpoint that torch can read")
 

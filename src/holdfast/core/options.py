@@ -19,7 +19,7 @@ from holdfast.core.places import shown
 
 @dataclass(frozen=True)
 class Option:
-    """What a field says about its option besides name, type and default."""
+    """What a field says about its option other than name, type and default."""
 
     help: str  # one sentence for people
     choices: tuple[str, ...] = ()  # the only values that are allowed
@@ -49,7 +49,7 @@ def as_in(spec: type, name: str) -> Any:
 
 
 def part(spec: type) -> Any:
-    """Return a dataclass field that holds another spec; its options stand among the others."""
+    """Return a dataclass field that holds another spec; its options are among the others."""
     return field(default_factory=spec, metadata={"part": spec})
 
 
@@ -68,7 +68,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option as a spec declares it. ``default`` is MISSING where a value is needed; ``part``: see ``part``."""
+    """An option as a spec declares it. ``default`` is MISSING if a value is needed; ``part``: see ``part``."""
 
     name: str
     type: Any

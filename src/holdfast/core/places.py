@@ -1,7 +1,7 @@
-"""Folders and files in an object store, beside those of the disk: ``s3://bucket/folder``.
+"""Folders and files in an object store, next to those of the disk: ``s3://bucket/folder``.
 
-Whoever types a path may type such an address. Credentials come from the environment of the process that reads, as its
-library finds them; they are in no address, no specification and no file of a run.
+A user who types a path may type such an address. Credentials come from the environment of the process that reads, as
+its library finds them; they are in no address, no specification and no file of a run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEMES = {
     "hdfs": "a Hadoop client",
     "memory": "fsspec",
 }
-"""Stores, and what reads them. No http or ssh: an address may stand in a file of somebody else's run."""
+"""Stores, and what reads them. No http or ssh: an address may be in a file of someone else's run."""
 
 _ADDRESS = re.compile(rf"({'|'.join(SCHEMES)}):/+([^/].*)", re.DOTALL)
 _PASSWORD = re.compile(r"(?!arn:|[^/:@]+:\d+(/|$))[^/:]*:.*@", re.DOTALL)  # one may have slashes in it; ports are none
@@ -45,7 +45,7 @@ def address(path: str | os.PathLike[str] | Any) -> str:
     if _PASSWORD.match(rest):
         raise UserError("an address must not hold a password; credentials belong in the environment")
     parts = [part for part in rest.split("/") if part]
-    if {".", ".."} & set(parts):  # stores have no such folders, but the disk's copy would lie elsewhere
+    if {".", ".."} & set(parts):  # stores have no such folders, but the disk's copy would be elsewhere
         raise UserError(f"{scheme}://{'/'.join(parts)}: write the address without . and ..")
     return f"{scheme}://{'/'.join(parts)}"
 
@@ -163,7 +163,7 @@ def walk(folder: str | Path) -> Iterator[str]:
 
 def listing(url: str) -> dict[str, dict[str, Any]]:
     """Return relative name → what the store says of an object (``size`` and more), for all objects below an address."""
-    # Names that would lead elsewhere as paths are left out. Empty where there is nothing; a UserError where there is no
+    # Names that would lead elsewhere as paths are left out. Empty if there is nothing; a UserError if there is no
     # such bucket.
     with reaching(url):
         system, inside = store(url)

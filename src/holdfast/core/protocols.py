@@ -17,7 +17,7 @@ from holdfast.core.types import Donor, Image, LabelSpace, Mask, MaskSource, Rend
 
 
 class Context(Protocol):
-    """What a scenario may ask for besides its own image and mask."""
+    """What a scenario may ask for other than its own image and mask."""
 
     label: str
 
@@ -48,7 +48,7 @@ class Context(Protocol):
     def target(self, mask: Mask) -> tuple[str, Mask]:
         """Return the name and the pixels of the object that conditions about one object are about.
 
-        The same for all of them; '' and ``mask`` itself where the dataset does not tell objects apart.
+        The same for all of them; '' and ``mask`` itself where the dataset has no separate objects.
         """
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
@@ -119,7 +119,7 @@ class VisionLanguageModel(Protocol):
     def answer(self, images: Sequence[Image], questions: Sequence[str]) -> list[str]:
         """Return one answer each, always the likeliest words (greedy); batching must not change them.
 
-        Raises SampleError where one of them cannot be answered. One that has an attribute ``concurrency`` is asked one
+        Raises SampleError if one of them cannot be answered. One that has an attribute ``concurrency`` is asked one
         question at a time, so many at once.
         """
 
@@ -165,7 +165,7 @@ class GuidedAnnotator(Protocol):
     ) -> MaskProposal:
         """Return the object in the box (x0, y0, x1, y1), or at the points inside; never the points outside.
 
-        The mask has the image's size. UserError where the guidance makes no sense: neither box nor a point inside, or
+        The mask has the image's size. UserError if the guidance makes no sense: neither box nor a point inside, or
         some of it not in the image.
         """
 
@@ -273,9 +273,9 @@ class TrueObject:
     object_id: str  # unique in its image
     label: str  # its class
     box: tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels
-    mask: MaskSource | None = None  # its pixels, or None where only the box is known
+    mask: MaskSource | None = None  # its pixels, or None if only the box is known
     area: float = 0.0  # in pixels; 0 stands for the box's area
-    crowd: bool = False  # whether the box holds a group that nobody counted
+    crowd: bool = False  # whether the box holds a group that no one counted
     mask_made: bool = False  # whether an annotator made the mask from the box
     problem: str = ""  # why the annotation cannot be used, or ''
 
@@ -294,7 +294,7 @@ class ObjectsSource(Protocol):
     """The objects of one image: small, picklable, masks not decoded yet."""
 
     def fingerprint(self) -> str:
-        """Return a hash of all boxes, labels and masks. Raises SampleError where they cannot be read."""
+        """Return a hash of all boxes, labels and masks. Raises SampleError if they cannot be read."""
 
     def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
         """Return the objects of an image of this size; unusable ones have a ``problem``."""
@@ -339,7 +339,7 @@ def as_array(value: Any, dtype: Any = None) -> NDArray[Any]:
 
 
 def box_areas(boxes: Boxes) -> NDArray[np.float64]:
-    """Return the area of each box; 0 where it is empty or turned inside out."""
+    """Return the area of each box; 0 if it is empty or turned inside out."""
     sides = np.maximum(np.asarray(boxes, np.float64)[:, 2:] - np.asarray(boxes, np.float64)[:, :2], 0)
     return np.asarray(sides[:, 0] * sides[:, 1])
 
@@ -347,7 +347,7 @@ def box_areas(boxes: Boxes) -> NDArray[np.float64]:
 def box_overlaps(boxes: Boxes, others: Boxes, *, crowd: Sequence[bool] | NDArray[np.bool_] = ()) -> NDArray[np.float64]:
     """Return the IoU of every box with every other, (n, m).
 
-    Where an other is a crowd, the overlap is the share of the box that lies on it, as in COCO.
+    Where an other is a crowd, the overlap is the share of the box that is on it, as in COCO.
     """
     a, b = np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(others, np.float64).reshape(-1, 4)
     sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])

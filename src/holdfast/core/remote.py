@@ -54,7 +54,7 @@ class Patience:
 
 
 def check_limits(settings: Any, scheme: str, limits: dict[str, tuple[float, float]]) -> None:
-    """Raise a UserError where an attribute lies outside its limits."""
+    """Raise a UserError if an attribute lies outside its limits."""
     for option, (low, high) in limits.items():
         value = getattr(settings, option)
         if not low <= value <= high:
@@ -232,7 +232,7 @@ def open_server(
 ) -> tuple[RemoteServer, str]:
     """Take ``SERVER_OPTIONS`` out of the options of a name; return the server and the model's name there.
 
-    ``kind`` and ``endpoint``: of ``server_address``; ``usual``: values of ``Patience`` that nobody asked to change.
+    ``kind`` and ``endpoint``: of ``server_address``; ``usual``: values of ``Patience`` that no one asked to change.
     """
     key = server_key(options.pop("key_env", KEY_VARIABLE))
     url, model = server_address(name, kind=kind, endpoint=endpoint)

@@ -1,4 +1,4 @@
-"""The one table, a row per sample × condition × model, and the tables beside it.
+"""The one table, a row per sample × condition × model, and the tables next to it.
 
 A line declares a column: its name, its type, and what it says, which bundles and exports repeat.
 """
@@ -83,7 +83,7 @@ OUTCOME = declared_schema("""
     raw_text               text   what a model that talks said
     donor_id               text   name of the image whose background was pasted in
     donor_label            word   its class
-    donor_unmasked         flag   true where that image had no mask, so that its own object is still in the background
+    donor_unmasked         flag   true if that image had no mask, so that its own object is still in the background
     oracle                 word   name of the model or the people that judged the image
     oracle_accepted        flag   whether they still saw the true class in it
     oracle_score           float  their probability of the true class, 0 to 1
@@ -108,8 +108,8 @@ SAMPLES = declared_schema("""
     fold               int   fold of the cross-validation
     kind               word  static or generated
     condition          word  "original", or what was done to it before this run
-    image_fingerprint  text  hash of the file or the pixels; empty where the image cannot be read
-    mask_fingerprint   text  hash of the mask; empty where there is none
+    image_fingerprint  text  hash of the file or the pixels; empty if the image cannot be read
+    mask_fingerprint   text  hash of the mask; empty if there is none
     problem            text  why the image could not be used
     licence            word  licence of the image, where the dataset says
     attributes         text  whatever else the dataset says of it, as JSON
@@ -117,7 +117,7 @@ SAMPLES = declared_schema("""
 WALKS = declared_schema("""
     walks
     row_id                   text   of the row in predictions
-    steps                    int    steps behind the image that was kept; 0 where the original stands
+    steps                    int    steps behind the image that was kept; 0 if the original is kept
     budget                   int    steps that were allowed
     validated                flag   whether the oracle accepted the kept image
     stop                     word   why it ended: budget, rejected, first_rejected, fooled, not_finite
@@ -129,7 +129,7 @@ WALKS = declared_schema("""
     largest_change           float  of any channel of any pixel, 0 to 1
     perceptual_distance      float  from the original, in the oracle's features
     colour_shift             float  mean CIE76 difference from the original
-    image                    text   file of the kept image below images/, empty where it was not kept
+    image                    text   file of the kept image below images/, empty if it was not kept
 """)
 FRAMES = declared_schema("""
     frames
@@ -184,7 +184,7 @@ ATTRIBUTIONS = declared_schema("""
     layer                  word    layer that Grad-CAM looked at
     status                 word    ok, empty (a map of zeros), skipped or error
     error                  text    why not
-    share                  float   of the map that lies on the object, 0 to 1
+    share                  float   of the map that is on the object, 0 to 1
     area                   float   of the model's view that the object covers, 0 to 1
     ratio                  float   share over area
     hit                    flag    whether the map's maximum is on the object
@@ -226,8 +226,8 @@ CURVES = declared_schema("""
     epoch       int    from 1
     split       word   train or validation
     loss        float  mean loss
-    accuracy    float  share of right answers; missing where segments are trained
-    miou        float  mean IoU; missing where classes are trained
+    accuracy    float  share of right answers; missing if segments are trained
+    miou        float  mean IoU; missing if classes are trained
     seconds     float  how long the epoch took
 """)
 
@@ -257,7 +257,7 @@ OBJECTS = declared_schema(f"""
     area           float  of the mask where there is one, else of the box, in the image as shown
     crowd          flag   a group under one box: not counted, and predictions on it are no false alarms
     size           word   small, medium or large
-    target         flag   the object that the condition is about; false where it is about all of them
+    target         flag   the object that the condition is about; false if it is about all of them
     mask_made      flag   an annotator made the mask from the box
     status         word   ok, removed, unknown_class, invalid, error or skipped
     error          text   why not
@@ -278,7 +278,7 @@ IMAGES = declared_schema(f"""
     images{_DETECTOR_KEY.rstrip()}
     n_objects      int    objects in the image as shown: those that are ok and no crowd
     n_predictions  int    predictions at the threshold, of the dataset's classes
-    false_alarms   int    of these, those that match no object and lie on no crowd
+    false_alarms   int    of these, those that match no object and are on no crowd
     threshold      float  of the score, frozen in the run
     status         word   ok, error or skipped
     error          text   why not

@@ -47,7 +47,7 @@ def user_id() -> int:
 
 
 def process_has_ended(process: int) -> bool:
-    """Return whether no process of this machine has this number; False where that cannot be asked, as on Windows."""
+    """Return whether no process of this machine has this number; False if that cannot be asked, as on Windows."""
     if os.name == "nt":  # os.kill would end it, or send Ctrl-C to all
         return False
     try:

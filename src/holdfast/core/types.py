@@ -66,7 +66,7 @@ class MaskSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassKeys:
-    """What a dataset knows about a class besides its name; each field may hold several aliases."""
+    """What a dataset knows about a class other than its name; each field may hold several aliases."""
 
     wnids: tuple[str, ...] = ()
     imagenet_indices: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class ClassKeys:
     required: bool = field(default=False, compare=False)  # a person wrote them: a label that is no output is an error
 
 
-_NOTHING: Mapping[str, Any] = {}  # one for all, nobody writes into it: a million empty ones are 80 MB
+_NOTHING: Mapping[str, Any] = {}  # one for all, no one writes into it: a million empty ones are 80 MB
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Verb:
         workload: takes the spec and the options and returns a ``holdfast.forecast.Workload``; then ``holdfast plan``
             forecasts the verb, which needs an option ``limit``.
         command: a Typer function, if options of a spec are not enough.
-        epilog: stands below the help.
+        epilog: is below the help.
         help: for a verb that does nothing but hold the commands below it: what they are for.
     """
 

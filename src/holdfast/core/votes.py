@@ -25,9 +25,9 @@ VOTES = pa.schema(
         ("asked", pa.string()),  # the class in the question
         ("condition", pa.string()),
         ("nuisance", pa.string()),
-        ("generator", pa.string()),  # who made the image, '' where it is not known
-        ("model", pa.string()),  # whom it was made against, '' where none
-        ("sha256", pa.string()),  # of the file; '' where it could not be read
+        ("generator", pa.string()),  # who made the image, '' if it is not known
+        ("model", pa.string()),  # whom it was made against, '' if none
+        ("sha256", pa.string()),  # of the file; '' if it could not be read
         ("pixels_sha256", pa.string()),  # of the decoded RGB array, by which an image is known again
         ("role", pa.string()),  # judge | positive | negative | repeat
         ("task", pa.int64()),  # a number in this campaign
@@ -114,7 +114,7 @@ def parse_rule(text: str, questions: Sequence[VoteQuestion]) -> VoteRule:
 def decide(yes: int, votes: int, *, at_least: int, of: int) -> Decision:
     """Return the verdict on an image from the number of its votes and of the yes among them."""
     # Accepted from ``at_least`` yes on, of ``of`` people; rejected when those who have not voted could not bring it
-    # there any more; undecided until then. Where more people voted than were wanted, the same share of them has to say
+    # there any more; undecided until then. If more people voted than were wanted, the same share of them has to say
     # yes.
     needed = at_least if votes <= of else -(-at_least * votes // of)
     if yes >= needed:
@@ -136,7 +136,7 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """Return the share of yes among the votes; 0 if nobody voted."""
+        """Return the share of yes among the votes; 0 if no one voted."""
         return self.yes / self.votes if self.votes else 0.0
 
 
@@ -173,7 +173,7 @@ class Votes:
         return [row | {"yes": rule.says_yes(row["answers"])} for row in ballots.values()]
 
     def tallies(self) -> list[Tally]:
-        """Return the verdict on every image and class that somebody judged, in the order of the first vote."""
+        """Return the verdict on every image and class that someone judged, in the order of the first vote."""
         groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.ballots():
             groups.setdefault((row["sample_id"], row["asked"]), []).append(row)
@@ -226,7 +226,7 @@ def read_votes(path: Path | str) -> Votes:
     if not file.is_file():
         raise UserError(f"there are no votes at {path}; holdfast people review --export writes them ({FILE})")
     if file.suffix.lower() == ".csv":
-        raise UserError(f"{path} lacks the questions and the rule; name the {FILE} beside it")
+        raise UserError(f"{path} lacks the questions and the rule; name the {FILE} next to it")
     if file.stat().st_size > _LARGEST:
         raise UserError(f"{path} is larger than any file of votes")
     try:

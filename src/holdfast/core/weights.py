@@ -35,7 +35,7 @@ def read_weights(file: Path, *, averaged: bool = False) -> tuple[dict[str, torch
     """Return the tensors of a file by name, and the metadata of safetensors.
 
     The file is safetensors, or what ``torch.save`` wrote; there, the tensors may be wrapped as training scripts do, and
-    objects beside them are left out. ``averaged``: prefer averaged weights if the file has both.
+    objects next to them are left out. ``averaged``: prefer averaged weights if the file has both.
     """
     if file.suffix == ".safetensors":
         return _read_safetensors(file)

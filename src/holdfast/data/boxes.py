@@ -120,7 +120,7 @@ def unique_objects(objects: Iterable[ListedObject]) -> tuple[ListedObject, ...]:
 
 
 def largest_label(objects: Iterable[ListedObject]) -> str:
-    """Return the class of the largest usable object, '' without any; crowds decide only where nothing else does."""
+    """Return the class of the largest usable object, '' without any; crowds decide only if nothing else does."""
 
     def size(each: ListedObject) -> float:
         box, problem = checked_box(each.values, SIZED if each.form == SHARES else each.form, 2**31, 2**31)

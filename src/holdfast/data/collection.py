@@ -150,7 +150,7 @@ def stratified_split(samples: Sequence[Sample], *, test_fraction: float = 0.2, s
     """Return the samples, in their order, with ``split`` set to ``train`` or ``test``.
 
     Of a class with n sources, n × ``test_fraction`` go to test, rounded to the nearest whole number, halves up; but at
-    least one and at most n − 1 where n is two or more, so that such a class is in both. A single source is for
+    least one and at most n − 1 if n is two or more, so that such a class is in both. A single source is for
     training.
     """
     if not 0 < test_fraction < 1:

@@ -217,7 +217,7 @@ CHECKS: tuple[DataCheck, ...] = (
         "Fix the name or remove the row.", whole=lambda survey: survey.label_rows,
     ),
     DataCheck(
-        "two-classes", "{count} image{s} {have} two labels: the same bytes lie under several classes.",
+        "two-classes", "{count} image{s} {have} two labels: the same bytes are under several classes.",
         "Keep each image under its right class only: a model cannot be right on both.",
         whole=lambda survey: two_classes(survey.same_bytes()),
     ),
@@ -263,7 +263,7 @@ CHECKS: tuple[DataCheck, ...] = (
         photo=lambda sample, facts: f"{sample.sample_id}: {facts.problem}" if facts.problem else "",
     ),
     DataCheck(
-        "two-splits", "{count} image{s} lie{s1} in two splits.",
+        "two-splits", "{count} image{s} are{s1} in two splits.",
         "Keep each in one; holdfast data duplicates finds near copies, too.",
         whole=_two_splits,
     ),

@@ -197,7 +197,7 @@ def read_file(path: str | Path) -> bytes:
 
 
 def read_range(path: str | Path, offset: int, size: int) -> bytes:
-    """Return ``size`` bytes of a file from ``offset`` on; SampleError where there are fewer."""
+    """Return ``size`` bytes of a file from ``offset`` on; SampleError if there are fewer."""
     try:
         if address(path):
             data = read_object(str(path), offset, offset + size) if size else b""

@@ -177,7 +177,7 @@ def _is_void_ring(source: EncodedMask, mask: Mask) -> bool:
 
 
 def check_exchange(collection: Collection, limit: int) -> None:
-    """Raise a UserError where images cannot exchange backgrounds within their class and with others."""
+    """Raise a UserError if images cannot exchange backgrounds within their class and with others."""
     labels = [sample.label for sample in collection.samples if sample.condition == ORIGINAL]
     if len(set(labels)) in (0, 1, len(labels)):  # too few: perhaps because they cannot be read
         for finding in take_inventory(collection).findings:

@@ -218,7 +218,7 @@ def map_labels(
 
 
 def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
-    """Return the outputs of explicit keys; empty where none applies, so that the name decides."""
+    """Return the outputs of explicit keys; empty if none applies, so that the name decides."""
     wnids = {wnid: outputs.by_wnid.get(wnid) for wnid in keys.wnids} if outputs.by_wnid else {}
     by_wnid = {index for index in wnids.values() if index is not None}
     by_index = set(keys.imagenet_indices) if outputs.is_imagenet else set()

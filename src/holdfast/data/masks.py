@@ -40,7 +40,7 @@ def decode_mask(
     - ``alpha``: alpha of 128 and more.
     - ``red``: pixels whose red leads green and blue clearly.
     - ``auto``: alpha where some pixel is not opaque; coloured palettes as index; red on black as red; the rest as grey.
-      A greyscale label map that uses 255 for void cannot be told from a 0/255 mask: name ``index`` for those.
+      A greyscale label map that uses 255 for void cannot be distinguished from a 0/255 mask: name ``index`` for those.
     Raises SampleError: unreadable, of another size, or of colours that no rule covers.
     """
     name, _, void = format.partition("=")
@@ -267,7 +267,7 @@ def _checked_polygon(polygon: Any, height: int, width: int) -> list[float]:
         raise SampleError("a mask polygon holds something that is not a number") from None
     # A corner far outside would make the rasteriser walk, and reserve memory for, the whole way there.
     if points.ndim != 1 or not (np.abs(points) <= 4 * max(height, width)).all():
-        raise SampleError("a mask polygon lies far outside its image")
+        raise SampleError("a mask polygon is far outside its image")
     return [float(value) for value in points]
 
 

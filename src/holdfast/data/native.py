@@ -92,7 +92,7 @@ class NativeImage:
 
     @property
     def path(self) -> Any:
-        """Return where the file lies, "" where it is no file."""
+        """Return where the file is, "" if it is no file."""
         return getattr(self.source, "path", "")
 
     def fingerprint(self) -> str:
@@ -111,7 +111,7 @@ class NativeImage:
         return eight_bits(pixels, _facts(source)[0])
 
     def meaning(self) -> str:
-        """Return what its values stand for, "" where no header says so; values of another meaning do not mix."""
+        """Return what its values stand for, "" if no header says so; values of another meaning do not mix."""
         source: Any = self.source
         return _facts(source)[1]
 
@@ -186,7 +186,7 @@ def _decode_dicom(data: bytes, max_pixels: int) -> tuple[Bands, Window]:
 
 
 def _dicom_facts(header: Any) -> tuple[Window, str]:
-    """Return a DICOM file's window, and what its values stand for; SampleError where a number is none."""
+    """Return a DICOM file's window, and what its values stand for; SampleError if a number is none."""
     try:
         kind, window = str(header.get("PhotometricInterpretation")), _dicom_window(header)
         if header.get("SamplesPerPixel", 1) != 1:

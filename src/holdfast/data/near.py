@@ -41,7 +41,7 @@ def perceptual_hash(image: Image) -> Hashes:
     # enter (the mean's bit is 0); resizing and re-encoding move high frequencies only. ``image``: HWC, RGB or RGBA (the
     # colour under alpha 0 counts as it is), or HW grey; 0..255.
     frequencies = cv2.dct(_luminance(image))[:_KEPT, :_KEPT]
-    # Half a grey level of one pixel: below it lies only rounding, whose sign would be noise in flat images.
+    # Half a grey level of one pixel: below it is only rounding, whose sign would be noise in flat images.
     bits = frequencies > 0.5 / _SIDE
     bits[0, 0] = False
     return np.packbits(bits).view(np.uint64)

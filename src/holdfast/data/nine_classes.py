@@ -66,7 +66,7 @@ def in_nine_classes(collection: Collection, labels: str | Path | None) -> Collec
 
 
 def _super_class(name: str, keys: ClassKeys) -> str:
-    """Return the super-class of a class; empty where it has none, or where its names could mean several."""
+    """Return the super-class of a class; empty if it has none, or where its names could mean several."""
     if normalised(name) in RANGES:
         return normalised(name)
     space = imagenet_space()

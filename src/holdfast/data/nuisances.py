@@ -75,7 +75,7 @@ def with_labels(categories: Iterable[Category], file: str | Path) -> list[Catego
 
 
 def check_mapped(categories: Iterable[Category], file_name: str) -> None:
-    """Raise UserError where a category has no key."""
+    """Raise UserError if a category has no key."""
     lost = [category.name for category in categories if category.keys == ClassKeys()]
     if lost:
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
@@ -277,7 +277,7 @@ def objectnet_folders(folder: Path) -> dict[str, str]:
 
 
 def _imagenet_indices(folder: Path) -> dict[str, int]:
-    """Return the output of each ImageNet class name; empty where the files are missing."""
+    """Return the output of each ImageNet class name; empty if the files are missing."""
     names, numbers = folder / "imagenet_to_label_2012_v2", folder / "pytorch_to_imagenet_2012_id.json"
     if not names.is_file() or not numbers.is_file():
         return {}

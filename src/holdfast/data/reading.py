@@ -33,7 +33,7 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def existing(path: str | Path, what: str) -> Path:
-    """Return the path if it exists; otherwise a UserError names the nearest names beside it."""
+    """Return the path if it exists; otherwise a UserError names the nearest names next to it."""
     path = place(path)
     if url := address(path):
         with reaching(url):
@@ -46,7 +46,7 @@ def existing(path: str | Path, what: str) -> Path:
     while not missing.parent.exists() and missing.parent != missing:
         missing = missing.parent
     try:
-        # A script is no dataset: beside folders only files of the same kind, or with the same stem, are meant.
+        # A script is no dataset: next to folders only files of the same kind, or with the same stem, are meant.
         beside = [
             entry.name for entry in missing.parent.iterdir()
             if entry.is_dir() or entry.suffix == missing.suffix or entry.stem == missing.name
@@ -208,7 +208,7 @@ def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
 
 
 class InsideRoot:
-    """Resolves relative paths of an untrusted list to files that really lie under a root folder.
+    """Resolves relative paths of an untrusted list to files that really are under a root folder.
 
     ``option`` is the option of the list's reader that names another root, for errors.
     """
@@ -221,7 +221,7 @@ class InsideRoot:
         self._there: dict[str, frozenset[str]] = {}
 
     def file(self, relative: str) -> str:
-        """Return the file's path; SampleError where it leaves the root (``..``, absolute, a link) or is missing."""
+        """Return the file's path; SampleError if it leaves the root (``..``, absolute, a link) or is missing."""
         pure = PurePosixPath(relative.replace("\\", "/"))
         if "\0" in relative or not relative.strip():
             raise SampleError("the path is empty")
@@ -261,7 +261,7 @@ def attach_masks(
     folder: Path,  # a tree of mask files: ``folder/<sample_id>.png``
     *,
     format: str = "auto",  # how the files are read; see ``decode_mask``
-    required: bool = True,  # no match at all is a UserError (a folder somebody named), not a shrug (one that was found)
+    required: bool = True,  # no match at all is a UserError (a folder someone named), not a shrug (one that was found)
     by_source: bool = False,  # masks bear the ids of the originals, not of their renderings
     fits: Callable[[Sample], bool] | None = None,  # says which samples can have such a mask; None: all
     problems: list[Problem] | None = None,  # masks of no image are added to these, as one problem
@@ -273,7 +273,7 @@ def attach_masks(
     listed: dict[str, str] = {}  # by the list of ``holdfast mask``; other lists are ignored
     inside = InsideRoot(folder)
     for row in _mask_rows(folder):
-        with suppress(SampleError):  # a file that is gone, or lies elsewhere
+        with suppress(SampleError):  # a file that is gone, or is elsewhere
             listed[row["sample_id"]] = inside.file(row["path"])
     matched: dict[str, tuple[int, str]] = {}
     for relative in walk_images(folder, [] if problems is None else problems):
@@ -288,7 +288,7 @@ def attach_masks(
         if identity in listed and (fits is None or fits(sample)):
             return listed[identity]
         if identity not in matched and os.path.splitext(identity)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122
-            identity = without_suffix(identity)  # an id that keeps its suffix: dog/a.jpg beside dog/a.png
+            identity = without_suffix(identity)  # an id that keeps its suffix: dog/a.jpg next to dog/a.png
         used.add(identity)
         return matched[identity][1] if identity in matched and (fits is None or fits(sample)) else None
 
@@ -309,7 +309,7 @@ def attach_masks(
 
 
 def _mask_rows(folder: Path) -> list[dict[str, str]]:
-    """Return the rows of good masks in the ``masks.csv`` of ``holdfast mask``; none where there is no such list."""
+    """Return the rows of good masks in the ``masks.csv`` of ``holdfast mask``; none if there is no such list."""
     try:
         with (folder / "masks.csv").open(encoding="utf-8-sig", newline="") as stream:
             rows = list(csv.DictReader(stream))
@@ -323,7 +323,7 @@ DOUBTFUL = 0.5
 
 
 def doubtful_masks(folder: str | Path | None) -> frozenset[str]:
-    """Return the sample ids whose mask ``holdfast mask`` doubts; nothing where the folder has no list of it."""
+    """Return the sample ids whose mask ``holdfast mask`` doubts; nothing if the folder has no list of it."""
     rows = _mask_rows(Path(folder)) if folder else []
     known = [(row["sample_id"], row.get("confidence") or "") for row in rows]
     return frozenset(name for name, text in known if re.fullmatch(r"[\d.e+-]+", text) and float(text) < DOUBTFUL)
@@ -365,7 +365,7 @@ def finish(
     separator: str = "",
     **joining: Any,
 ) -> Collection:
-    """Return the collection, with the masks of a folder where one is given; UserError where it has no sample.
+    """Return the collection, with the masks of a folder where one is given; UserError if it has no sample.
 
     ``classes`` gives the order of classes (sorted by name where there is none); those without a sample are left out
     and become problems. ``empty``, ``object_classes`` and ``separator`` are those of ``Collection``; ``joining`` holds

@@ -102,7 +102,7 @@ def write_tar_shard(path: Path, files: Iterable[File]) -> int:
 
 
 def tar_images(path: Path) -> dict[str, bytes]:
-    """Return the encoded images by sample id of a tar of ``write_tar_shard``; empty where it is unreadable."""
+    """Return the encoded images by sample id of a tar of ``write_tar_shard``; empty if it is unreadable."""
     images: dict[str, bytes] = {}
     try:
         with tarfile.open(path, "r:") as archive:
@@ -245,18 +245,18 @@ def published_paths(samples: Mapping[str, Sample]) -> dict[str, str]:
 
 
 def _suffix(sample: Sample) -> str:
-    """Return the suffix of the image's file, or that of its format where it lies in a tar or Parquet file."""
+    """Return the suffix of the image's file, or that of its format where it is in a tar or Parquet file."""
     own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
     if own in IMAGE_SUFFIXES:
         return own
-    with suppress(SampleError):  # which is told when it is copied
+    with suppress(SampleError):  # which is reported when it is copied
         if hasattr(sample.image, "read"):
             return f".{open_header(sample.image.read()).format}".lower()
     return ".png"
 
 
 def unchanged_file(sample: Sample, content: str) -> bytes | None:
-    """Return an image's file, a drawn scene's as PNG; None where its fingerprint is no longer ``content``."""
+    """Return an image's file, a drawn scene's as PNG; None if its fingerprint is no longer ``content``."""
     if hasattr(sample.image, "read"):
         data: bytes = sample.image.read()
         return data if bytes_sha256(data) == content else None
@@ -267,7 +267,7 @@ def remove_published(out: Path, paths: Iterable[str]) -> None:
     """Remove files of an earlier set below ``out``, and the folders that are empty without them."""
     inside = InsideRoot(out)
     for path in paths:
-        with suppress(SampleError):  # no longer there, or a list that somebody changed leads elsewhere
+        with suppress(SampleError):  # no longer there, or a list that someone changed leads elsewhere
             stale = Path(inside.file(path))
             stale.unlink()
             for folder in stale.parents:

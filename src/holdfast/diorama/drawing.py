@@ -132,7 +132,7 @@ class PartList(list[Part]):
 
 
 class Shape(NamedTuple):
-    """A drawn object: its parts, and whether it is seen from above (its shadow then lies beside it)."""
+    """A drawn object: its parts, and whether it is seen from above (its shadow then is next to it)."""
 
     parts: list[Part]
     from_above: bool = False

@@ -105,7 +105,7 @@ _CLUTTER = {
 
 
 def add_shadow(canvas: Image, scene: Scene, layer: Layer) -> None:
-    """Darken the ground in the object's shadow: flattened at its foot, or beside it from above."""
+    """Darken the ground in the object's shadow: flattened at its foot, or next to it from above."""
     if not scene.shadow or scene.background in WITHOUT_GROUND:
         return
     side = canvas.shape[0]
@@ -196,7 +196,7 @@ def _boulder(paint: Painting, edge: float, at_left: bool, middle: float) -> Pain
 
 
 def _post(paint: Painting, edge: float, at_left: bool, middle: float) -> Painted:
-    """Draw a wooden post beside the object, its top cut to a point."""
+    """Draw a wooden post next to the object, its top cut to a point."""
     wide, top = paint.rng.uniform(0.07, 0.11), paint.rng.uniform(0.2, 0.45)
     left = edge - wide if at_left else edge
     wood = paint.tint((150, 108, 74), 0.15)

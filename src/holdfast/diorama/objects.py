@@ -34,7 +34,7 @@ class Layer(NamedTuple):
 
 
 def fixed_point(points: Points, side: int) -> NDArray[np.int32]:
-    """Return unit coordinates as OpenCV takes them: pixel centres lie at whole numbers."""
+    """Return unit coordinates as OpenCV takes them: pixel centres are at whole numbers."""
     return np.rint((points * side - 0.5) * (1 << SHIFT)).astype(np.int32)
 
 
@@ -174,7 +174,7 @@ def _colours(
     dark = np.minimum(level, 1)
     light = level - dark
     mix = accent.astype(np.float32) * np.float32(1 / 255) if accent.any() else None
-    if pattern is not None:  # only where the object has its own colours: eyes and teeth stay
+    if pattern is not None:  # only if the object has its own colours: eyes and teeth stay
         pattern *= np.clip(np.float32(2.1) - np.abs(level - 1) * np.float32(1.9), 0, 1) * np.float32(0.94)
     dark *= np.float32(1) - light * np.float32(0.9)
     dark *= shade

@@ -1,7 +1,7 @@
 """Rendering of a scene as an image.
 
 An image is painted at twice its size and averaged down. Every pixel is ``coverage`` parts object and the rest what
-lies around it, so that object and surroundings are exactly separable:
+is around it, so that object and surroundings are exactly separable:
 
 - the object's own colours depend on the object's factors, the light and the seed; never on the background, not even
   for glass. Re-rendered on another background, pixels that the object covers wholly keep their values, those at its
@@ -113,7 +113,7 @@ def composite(canvas: Image, layer: Layer) -> None:
     """Paint a layer over a canvas, in place."""
     height, width = layer.cover.shape
     box = canvas[layer.top : layer.top + height, layer.left : layer.left + width]
-    alpha = layer.cover.astype(np.float32) / np.float32(255)  # exactly 1 where all is object
+    alpha = layer.cover.astype(np.float32) / np.float32(255)  # exactly 1 if all is object
     rest = np.float32(1) - alpha
     planes = []
     for colour, behind in zip(layer.colours, cv2.split(box), strict=True):

@@ -25,7 +25,7 @@ from holdfast.diorama.vocabulary import CLASSES, COLOURS, MATERIALS, SPLITS, Spl
 CLUTTER = ("ball", "box", "plant", "sign", "cone", "balloon", "pot", "lamp")
 """Distractors behind the object; none is of the twelve classes."""
 
-OCCLUDERS = ("none", "tuft", "post", "boulder", "leaves")  # things that may stand in front of the object
+OCCLUDERS = ("none", "tuft", "post", "boulder", "leaves")  # things that may be in front of the object
 
 MAX_OCCLUDED = 0.25  # the largest share of the object that is ever hidden
 
@@ -54,7 +54,7 @@ class Scene:
     markings: float  # how far tyres, bands, muzzles differ from the object's colour; 1 fully
     background: str
     background_seed: int
-    shadow: float  # 0 none … 1 black; falls only where the background has a ground
+    shadow: float  # 0 none … 1 black; falls only if the background has a ground
     occluder: str
     occlusion: float  # at most this share of the object is hidden
     clutter: tuple[str, ...]
@@ -155,7 +155,7 @@ MOST_MEMBERS = 20
 CROWD = 6  # objects of a crowd, which share one box
 
 _CROWDED, _TINY = 0.05, 0.1  # shares of scenes with a crowd, and of objects that are tiny
-_TOUCHING = 0.3  # how much of the smaller of two boxes may lie under the other
+_TOUCHING = 0.3  # how much of the smaller of two boxes may be under the other
 _TRIES = 25
 
 
@@ -235,7 +235,7 @@ def _free_place(
 
 
 def _box_of(scale: float, x: float, y: float) -> NDArray[np.float64]:
-    """Return about where an object lies, in shares of the image's side."""
+    """Return about where an object is, in shares of the image's side."""
     side = min(scale * 1.1, 0.97)
     left, top = (1 - side) * x, (1 - side) * y
     return np.array([left, top, left + side, top + side])

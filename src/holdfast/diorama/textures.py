@@ -1,6 +1,6 @@
 """Textures and materials of an object: patterns in its own frame, and how its material answers light.
 
-No material is see-through: what an object looks like never depends on what stands behind it.
+No material is see-through: what an object looks like never depends on what is behind it.
 """
 
 from __future__ import annotations

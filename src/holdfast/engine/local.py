@@ -75,7 +75,7 @@ def _use_one_core() -> None:
 def few_threads(count: int = 1) -> AbstractContextManager[object]:
     """Multiply matrices in this many threads from now on, or until the end of a ``with`` block."""
     # Ours are small, and threads without work wait for it at full speed. Libraries that are loaded already no longer
-    # look at OPENBLAS_NUM_THREADS and its like: they are told.
+    # look at OPENBLAS_NUM_THREADS and its like: they are set.
     limit: AbstractContextManager[object] = _libraries().limit(limits=count, user_api="blas")
     return limit
 
@@ -100,7 +100,7 @@ def limit_process(threads: int) -> None:
 
 def end_with_parent() -> None:
     """End this child process when its parent ends, however that happens."""
-    # A parent that was killed closes no queue: its processes would wait for ever, compute for nobody, or write into the
+    # A parent that was killed closes no queue: its processes would wait for ever, compute for no one, or write into the
     # next run's folder. One that has died before this is called is noticed as well.
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 

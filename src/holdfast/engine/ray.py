@@ -36,11 +36,11 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported home
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # no copy of the working folder travels: workers import what is installed
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # what goes wrong reaches us as errors
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # on stdout, of everything that is lost and begun anew
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # on stdout, of everything that is lost and begun again
 }
 _HINT = "`ray status` on its first machine says whether it runs, and RAY_AUTH_MODE must be the same here as there"
 _LOG = logging.getLogger(__name__)
-_PATIENCE = 30.0  # seconds without a worker until somebody who looks at a silent terminal is told
+_PATIENCE = 30.0  # seconds without a worker until someone who looks at a silent terminal is informed
 _AHEAD = 4  # shards a worker that are made and not answered: two at the worker, two on their way
 
 
@@ -80,7 +80,7 @@ class RayExecutor:
         self._folder = None if folder is None else folder.absolute()
         self._ours = False  # whether the connection ends with this
         self._logs = ""  # folder of a cluster that is ours as well
-        if self._address:  # nobody should wait until all images are hashed to hear that there is no cluster
+        if self._address:  # no one should wait until all images are hashed to hear that there is no cluster
             self._join()
 
     @property
@@ -227,7 +227,7 @@ def _beside_this() -> dict[str, Any]:
 @contextmanager
 def _feeding(shards: Iterator[object], ahead: int) -> Iterator[tuple[Any, Callable[[int], bool]]]:
     """Start a thread that makes shards as they are needed, at most ``ahead`` of the answers."""
-    # Yields the feeder, and what to tell of every answer: it says whether there was one before.
+    # Yields the feeder, and what to report of every answer: it says whether there was one before.
     feeder = ray.remote(num_cpus=0)(Feeder).options(**_beside_this()).remote()
     room, stopped = threading.Semaphore(ahead), threading.Event()
     trouble: list[BaseException] = []
@@ -291,7 +291,7 @@ def _token(folder: Path | None) -> Iterator[str]:
 
 @contextmanager
 def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
-    """Say what is missing where no worker starts: Ray waits silently until there is room for one."""
+    """Say what is missing if no worker starts: Ray waits silently until there is room for one."""
     done = threading.Event()
 
     def tell() -> None:
@@ -348,7 +348,7 @@ def _quiet_data() -> Iterator[None]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Silence stderr: Ray's C++ code logs there that it was told to be quiet."""
+    """Silence stderr: Ray's C++ code logs there that it was asked to be quiet."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:

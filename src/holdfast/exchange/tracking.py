@@ -31,7 +31,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class TrackedRecord:
-    """What a tracker is told."""
+    """What is sent to a tracker."""
 
     name: str
     folder: Path  # where a tracker that writes files may write
@@ -46,7 +46,7 @@ class TrackedRecord:
 
 
 def record_run(results: Results, page: Path | None = None, **facts: str) -> TrackedRecord:
-    """Return what is told of a run: what its task tracks, with intervals, and its report."""
+    """Return what is sent about a run: what its task tracks, with intervals, and its report."""
     rows = results.rows(["row_id", "prediction", "status"]).sort_by("row_id").to_pylist()
     spec = results.run.spec()
     facts = {
@@ -68,7 +68,7 @@ def report_of(results: Results) -> Path:
 
 
 def record_gate(gate: Gate, folder: Path, **facts: str) -> TrackedRecord:
-    """Return what is told of a release gate: differences with their bounds, and the verdict."""
+    """Return what is sent about a release gate: differences with their bounds, and the verdict."""
     facts = {"verdict": gate.verdict, "sentence": gate.sentence, "margin": f"{gate.margin:g}", **facts}
     return TrackedRecord("compare", folder, facts, _numbers(gate.conditions, {"difference": ("low", "high")}))
 
@@ -91,13 +91,13 @@ def _plain(text: str) -> str:
 
 
 def check_tracker(name: str) -> None:
-    """Raise a UserError where there is no such tracker."""
+    """Raise a UserError if there is no such tracker."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
 
 
 def track(tracker: str, record: TrackedRecord) -> str:
-    """Tell a tracker, and return where it is to be seen.
+    """Report to a tracker, and return where it is to be seen.
 
     Raises UserError: there is no such tracker, or its package is not installed; MachineError: it cannot be reached.
     """

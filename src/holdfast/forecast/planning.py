@@ -71,7 +71,7 @@ def _prices(amounts: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray
 
 GROWTH = 8  # times as large as the one before is a trial at most
 PATIENCE = 3  # times the given seconds may trials take on a machine that is busy with other work
-TELLING = 2.0  # times the first trial the largest must cost on a busy machine, or nobody can tell the price of an image
+TELLING = 2.0  # times the first trial that the largest must cost on a busy machine to show the price of an image
 MOST = 6  # trials, if more are made than there is time for
 PLANNED_BYTES = 20_000  # of bookkeeping per image, at most: benchmarks/growth.py measured 12,000 (eval), 19,000 (synth)
 
@@ -109,7 +109,7 @@ def plan(
 ) -> RunForecast:
     """Forecast what a run takes, from trials of the same command with fewer images.
 
-    Two trials are always made, and on a busy machine more, until they tell the price of an image or have taken three
+    Two trials are always made, and on a busy machine more, until they show the price of an image or have taken three
     times ``seconds``. They write to a temporary folder next to ``out``, which is removed.
 
     Args:
@@ -193,19 +193,19 @@ def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
             return size
     if not busy() or len(trials) >= MOST or left <= 0:
         return 0
-    if len(load.variants) > 1:  # what an epoch costs can be told from trials that differ in epochs alone
+    if len(load.variants) > 1:  # what an epoch costs follows from trials that differ in epochs alone
         return last.size if any(trial.size < last.size for trial in recent) else 0
     return min(largest, _telling(trials))
 
 
 def _undecided(trials: Sequence[Trial], load: Workload) -> bool:
-    """Return whether the trials ended before they told the price of an image."""
+    """Return whether the trials ended before they showed the price of an image."""
     ended = len(load.variants) > 1 or len(trials) >= MOST or not trials[0].size < trials[-1].size < load.units
     return not ended and _telling(trials) > 0
 
 
 def _telling(trials: Sequence[Trial]) -> int:
-    """Return units that cost enough to tell the price of one from the fixed part; 0 if the last trial did."""
+    """Return units that cost enough to separate the price of one from the fixed part; 0 if the last trial did."""
     first, last = trials[0], trials[-1]
     if last.processor >= TELLING * first.processor:
         return 0

@@ -94,7 +94,7 @@ def measured(command: list[str]) -> Cost:
         try:
             _, status, used = os.wait4(child.pid, 0)
             child.returncode = os.waitstatus_to_exitcode(status)
-        except BaseException:  # Ctrl-C: nothing that was started here goes on without us
+        except BaseException:  # Ctrl-C: nothing that was started here continues without us
             child.kill()
             child.wait()
             raise

@@ -37,7 +37,7 @@ class Workload:
     part: int = 0  # units whose rows go into one file, 0 if that is not known
     first: int = 4  # units of the smallest trial
     grain: int = 1  # units that are worked on at once; larger trials are multiples of it
-    # options that trials change in turn, to tell the prices of different kinds of work apart
+    # options that trials change in turn, to measure the prices of different kinds of work apart
     variants: tuple[Mapping[str, Any], ...] = field(default=({},))
     notes: tuple[str, ...] = ()  # what is assumed, a sentence each
 

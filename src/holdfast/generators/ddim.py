@@ -35,8 +35,9 @@ def load(name: Name, *, device: str) -> Ddim:
     """Load a UNet2DModel from safetensors, alone or as the part ``unet`` of a pipeline.
 
     Options: ``strength`` (0.3, of all timesteps, how far up), ``steps`` (4), ``class`` (of a class-conditional model;
-    without it, the mean of all classes), ``schedule=linear|cosine`` (in place of the scheduler beside the UNet). A file
-    in guided-diffusion's format has ``heads``, ``timesteps`` and ``size`` as well, and a linear schedule unless told.
+    without it, the mean of all classes), ``schedule=linear|cosine`` (in place of the scheduler next to the UNet). A
+    file in guided-diffusion's format has ``heads``, ``timesteps`` and ``size`` as well, and a linear schedule unless
+    given another.
     """
     file = Path(place(name)[0])
     if file.suffix in (".pt", ".safetensors") and file.is_file():
@@ -170,7 +171,7 @@ def levels(kept: torch.Tensor, strength: float, steps: int) -> tuple[list[int], 
 
 
 def _scheduler(name: Name, schedule: str) -> Any:
-    """Return the noise schedule that was named or that lies beside the UNet; raise UserError instead of guessing."""
+    """Return the noise schedule that was named or that is next to the UNet; raise UserError instead of guessing."""
     if schedule:
         if schedule not in SCHEDULES:
             raise UserError(f"ddim: option schedule={schedule} should be {' or '.join(SCHEDULES)}")
@@ -186,7 +187,7 @@ def _scheduler(name: Name, schedule: str) -> Any:
             continue
         except (ValueError, TypeError, NotImplementedError) as error:
             raise UserError(f"{shown(name)} has a scheduler that cannot be used: {first_line(error)}") from error
-    raise UserError(f"{shown(name)} has no scheduler of noise beside its UNet; say schedule={' or '.join(SCHEDULES)}")
+    raise UserError(f"{shown(name)} has no scheduler of noise next to its UNet; say schedule={' or '.join(SCHEDULES)}")
 
 
 def _check_parts(name: str, unet: Any, scheduler: Any) -> None:

@@ -84,7 +84,7 @@ class DiffusersImageMaker:
         return images
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
-        """Return the words at the end of each prompt that no text tower reads; '' where all are read."""
+        """Return the words at the end of each prompt that no text tower reads; '' if all are read."""
         towers = [
             (tokenizer, limit)
             for name, tokenizer in self._pipeline.components.items()
@@ -107,7 +107,7 @@ class DiffusersImageMaker:
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        """Paint everything outside the masks anew, one image at a time, since sizes may differ."""
+        """Paint everything outside the masks again, one image at a time, since sizes may differ."""
         check_inpainting(prompts, seeds, images, masks)
         pipeline = self._for("AutoPipelineForInpainting", "does not inpaint")
         results = []

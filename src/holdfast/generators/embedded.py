@@ -1,6 +1,6 @@
 """``embedded:``: the small generators and the small text-to-image model that come with Holdfast, for drawn scenes.
 
-The text-to-image model is a latent flow: a UNet that moves noise to a VQGAN latent, told what to paint by the text
+The text-to-image model is a latent flow: a UNet that moves noise to a VQGAN latent, conditioned by the text
 tower of the embedded oracle. It was trained as an inpainter (input channels: noisy latent, where to paint, latent of
 what stays); making a whole image is painting everywhere.
 """
@@ -40,9 +40,9 @@ from holdfast.generators.loading import (
 )
 
 ASSETS = Path(__file__).parents[1] / "assets"
-SETTINGS = "settings.json"  # beside the UNet: guidance, steps, size of the images and the latents' mean and spread
+SETTINGS = "settings.json"  # next to the UNet: guidance, steps, size of the images and the latents' mean and spread
 
-GREY = 0.5  # what stands where everything is to be painted, 0..1
+GREY = 0.5  # what is where everything is to be painted, 0..1
 
 INT8 = "int8.safetensors"  # the weights of a folder whose matrices are packed
 MAKERS = {"text_to_image": "vqgan", "text_to_image128": "vqgan128"}  # image maker → the VQGAN it paints through
@@ -187,7 +187,7 @@ def load_parts(folder: Path, vqgan: Path, oracle: Path, *, device: str = "auto")
 
 
 def existing(folder: Path) -> Path:
-    """Return the folder; raise UserError where this installation lacks it."""
+    """Return the folder; raise UserError if this installation lacks it."""
     if not folder.is_dir():
         raise UserError(f"the embedded model {folder.name!r} is not in this installation; train it with recipes/")
     return folder
@@ -265,12 +265,12 @@ class EmbeddedImageMaker:
         return results
 
     def cut_words(self, prompts: Sequence[str]) -> list[str]:
-        """Return the words at the end of each prompt that the text tower does not read; '' where all are read."""
+        """Return the words at the end of each prompt that the text tower does not read; '' if all are read."""
         return [cut_words(self.parts.text.tokenizer, self.parts.text.length, prompt) for prompt in prompts]
 
 
 def given_channels(parts: EmbeddedParts, batch: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """Return the UNet's input beside the noisy latent: where to paint (share of a cell), latent of what is ``kept``."""
+    """Return the UNet's input after the noisy latent: where to paint (share of a cell), latent of what is ``kept``."""
     latents = parts.latents(torch.where(kept, batch, torch.full_like(batch, GREY)))
     height, width = latents.shape[-2:]
     paint = torch.nn.functional.adaptive_avg_pool2d((~kept).float(), (height, width))

@@ -189,7 +189,7 @@ class _Residual(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Attention between all places; queries, keys and values of each head lie side by side."""
+    """Attention between all places; queries, keys and values of each head are side by side."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

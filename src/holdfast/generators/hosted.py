@@ -55,7 +55,7 @@ class PictureLedger(PaidCalls):
     file, unit, kept = "ledger.jsonl", "images", "made"
 
     def find(self, request: str) -> Image | None:
-        """Return the image of a request, None where it was never made."""
+        """Return the image of a request, None if it was never made."""
         file = self.folder / f"{request}.png"
         if not file.is_file():
             return None
@@ -65,7 +65,7 @@ class PictureLedger(PaidCalls):
         return np.ascontiguousarray(picture[..., ::-1])
 
     def keep(self, request: str, picture: Image, record: dict[str, Any]) -> None:
-        """Write the image, and what was asked and answered beside it."""
+        """Write the image, and what was asked and answered next to it."""
         fine, data = cv2.imencode(".png", picture[..., ::-1])
         assert fine
         write_atomic(self.folder / f"{request}.json", json.dumps(record, indent=1, ensure_ascii=False).encode())
@@ -89,7 +89,7 @@ class HostedImageMaker:
     def inpaint(
         self, prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
     ) -> list[Image]:
-        """Paint everything outside the masks anew: pixels in the mask are the input's, bit for bit."""
+        """Paint everything outside the masks again: pixels in the mask are the input's, bit for bit."""
         check_inpainting(prompts, seeds, images, masks)
         pictures = []
         for prompt, seed, image, mask in zip(prompts, seeds, images, masks, strict=True):
@@ -157,7 +157,7 @@ def _square(image: Image, side: int) -> Image:
 
 
 def _see_through(image: Image, mask: Mask, side: int) -> Image:
-    """Return the image with alpha 0 where the server should paint."""
+    """Return the image with alpha 0 if the server should paint."""
     opaque = 255 * mask.astype(np.uint8)
     alpha = cv2.copyMakeBorder(opaque, *_margins(*mask.shape), cv2.BORDER_CONSTANT, value=(0,))
     return np.dstack([_square(image, side), cv2.resize(alpha, (side, side), interpolation=cv2.INTER_NEAREST)])

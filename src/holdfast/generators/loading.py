@@ -65,7 +65,7 @@ def checked_numbers(name: Name, kinds: Mapping[str, type], *, positive: Containe
 
 
 def place(name: Name) -> tuple[str, str, bool]:
-    """Return where a name's weights lie: path or hub name, revision, whether it is a path."""
+    """Return where a name's weights are: path or hub name, revision, whether it is a path."""
     whole = name.whole
     if whole and Path(whole).exists():
         return whole, "main", True
@@ -169,7 +169,7 @@ def keep_foreground(image: Image, mask: Mask, painted: Image) -> Image:
 
 
 def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
-    """Raise UserError where prompts and seeds do not pair up."""
+    """Raise UserError if prompts and seeds do not pair up."""
     if len(prompts) != len(seeds):
         raise UserError(f"every prompt has its seed: {len(prompts)} prompts and {len(seeds)} seeds do not pair up")
 
@@ -177,7 +177,7 @@ def check_requests(prompts: Sequence[str], seeds: Sequence[int]) -> None:
 def check_inpainting(
     prompts: Sequence[str], seeds: Sequence[int], images: Sequence[Image], masks: Sequence[Mask]
 ) -> None:
-    """Raise UserError where the lists do not pair up, SampleError where an image and its mask do not."""
+    """Raise UserError if the lists do not pair up, SampleError if an image and its mask do not."""
     check_requests(prompts, seeds)
     if not len(images) == len(masks) == len(prompts):
         raise UserError(f"{len(prompts)} prompts, {len(images)} images and {len(masks)} masks do not pair up")

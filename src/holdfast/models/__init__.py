@@ -116,7 +116,7 @@ _SCHEMES = {
 
 
 def _meant(text: str) -> str:
-    """Return the name that somebody meant who wrote one without its scheme; empty where that cannot be told."""
+    """Return the name that someone meant who wrote one without its scheme; empty if that is unknown."""
     ready = [f"{scheme}:{text}" for scheme in ("packaged", "embedded") if f"{scheme}:{text}" in available(scheme)]
     return ready[0] if ready else _SCHEMES.get(Path(text).suffix.lower(), "").format(text)
 

@@ -29,8 +29,8 @@ def load(name: Name, *, device: str) -> TorchClassifier:
     """Load a checkpoint (safetensors, or a state dict saved by torch) in a named architecture.
 
     The number of outputs is read from the checkpoint. Their names come from ``labels=FILE``, the JSON list
-    ``classes`` in safetensors metadata, or a ``labels.txt`` beside the file; 1000 unnamed outputs are ImageNet's.
-    Where ``config.json`` lies beside a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
+    ``classes`` in safetensors metadata, or a ``labels.txt`` next to the file; 1000 unnamed outputs are ImageNet's.
+    Where ``config.json`` is next to a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
     the network is built and how images are prepared.
     """
     from holdfast.models import local_dir
@@ -76,7 +76,7 @@ def _library_of(architecture: str) -> str:
 
 
 def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | None:
-    """Return the configuration beside a checkpoint; a UserError if it is of another architecture."""
+    """Return the configuration next to a checkpoint; a UserError if it is of another architecture."""
     from holdfast.models.local_dir import is_config, read_config
 
     path = file.with_name("config.json")
@@ -85,7 +85,7 @@ def _beside(file: Path, library: str, architecture: str) -> dict[str, Any] | Non
     config = read_config(path)
     if (config["library"], config["architecture"].partition(".")[0]) != (library, architecture.partition(".")[0]):
         raise UserError(
-            f"{file} is not a checkpoint of {library}/{architecture}: the config.json beside it says "
+            f"{file} is not a checkpoint of {library}/{architecture}: the config.json next to it says "
             f"{config['library']}/{config['architecture']}"
         )
     return config
@@ -169,7 +169,7 @@ def _names(file: Path, classes: LabelSpace | None, outputs: int) -> LabelSpace |
 
 
 class Package(NamedTuple):
-    """Where the weights of one model lie."""
+    """Where the weights of one model are."""
 
     module: str
     folder: str

@@ -222,7 +222,7 @@ def _refuse_code(name: Name, config: Any) -> None:
     text_config = config.get("text_cfg") if isinstance(config, dict) else None
     options = text_config.get("tokenizer_kwargs") if isinstance(text_config, dict) else None
     if isinstance(options, dict) and {"trust_remote_code", "code_revision"} & set(options):
-        raise UserError(f"clip:{_short(name)} asks to run code that lies beside its weights, which is never done")
+        raise UserError(f"clip:{_short(name)} asks to run code that is next to its weights, which is never done")
 
 
 def _short(name: Name) -> str:
@@ -233,7 +233,7 @@ def _short(name: Name) -> str:
 
 
 def _transformers(name: Name, device: str) -> Clip:
-    """Load both towers by transformers; only safetensors are read, and code beside them is never run."""
+    """Load both towers by transformers; only safetensors are read, and code next to them is never run."""
     import transformers
 
     where, revision, local, body = hub_place(replace(name, name=name.name.removeprefix("hf/")))

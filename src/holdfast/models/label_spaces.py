@@ -86,7 +86,7 @@ def from_json(text: str, file_name: str) -> LabelSpace:
 def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) -> LabelSpace:
     """Return the space of ``?labels=`` (a file with one name per line, or ``imagenet``), else the model's own.
 
-    ``otherwise`` is what the model says of itself, None where it says nothing.
+    ``otherwise`` is what the model says of itself, None if it says nothing.
     """
     if option == "imagenet":
         space = imagenet(outputs)
@@ -126,7 +126,7 @@ def probabilities(
     Each row is judged on its own, so that the batch does not matter. ``auto`` takes a row that is non-negative and
     sums to 1 (within 1e-3) as it is and softmaxes any other. ``independent``: scores of labels that go together;
     logits get the logistic function, others are 0..1. Rows with NaN stay NaN: they are that image's trouble.
-    Raises UserError: the shape does not fit, or independent scores of ``auto`` leave 0..1, so that nobody knows what
+    Raises UserError: the shape does not fit, or independent scores of ``auto`` leave 0..1, so that no one knows what
     those within mean; no other image would change that.
     """
     try:

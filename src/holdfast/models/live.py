@@ -275,12 +275,12 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
 
 
 def _warn_unversioned(name: str, what: str) -> None:
-    text = f"{name} shows no weights, so a changed version cannot be told apart: give every version {what}"
+    text = f"{name} shows no weights, so a changed version cannot be distinguished: give every version {what}"
     warnings.warn(text.rstrip(","), stacklevel=3)
 
 
 def _source(target: Any) -> str:
-    """Return a hash of the code of a callable, '' where it cannot be read."""
+    """Return a hash of the code of a callable, '' if it cannot be read."""
     for candidate in (target, type(target)):
         try:
             return hashlib.sha256(inspect.getsource(candidate).encode()).hexdigest()

@@ -1,9 +1,9 @@
 """Classifiers as timm saves them, in a folder with ``config.json`` and ``model.safetensors``.
 
 ``local-dir:FOLDER`` reads a folder of the user's; the prefix is timm's own. Holdfast's trainings write such folders;
-``timm.models.save_for_hf`` does, too. Where Holdfast trained one of torchvision's, the configuration says so
+``timm.models.save_for_hf`` does, too. If Holdfast trained one of torchvision's, the configuration says so
 (``"library": "torchvision"``), and timm cannot read it. ``embedded:NAME`` reads a folder of ``assets/classifiers``: the
-small classifiers that Holdfast carries, trained on scenes of its drawn world. What Holdfast adds stands under
+small classifiers that Holdfast carries, trained on scenes of its drawn world. What Holdfast adds is under
 ``holdfast`` in the configuration: WordNet ids, the metrics of the card, and the hash of the weights.
 """
 
@@ -146,7 +146,7 @@ def installed(kind: str = "classifiers") -> list[str]:
 
 
 def folder_of(kind: str, name: str) -> Path | None:
-    """Return the folder of an embedded model; those of 128 px stand in ``KIND128``; None where there is none."""
+    """Return the folder of an embedded model; those of 128 px are in ``KIND128``; None if there is none."""
     # Only names of the lists become paths, so that none leads out of the folder.
     return next((ASSETS / part / name for part in (kind, f"{kind}128") if name in installed(part)), None)
 

@@ -36,7 +36,7 @@ _DEPTH = 3  # how far attributes are followed in search of weights
 
 
 def weights_of(target: Any) -> str:
-    """Return a hash of all weights that an object holds, however deep; '' where none is seen.
+    """Return a hash of all weights that an object holds, however deep; '' if none is seen.
 
     Networks of torch count by their state, NumPy arrays by their values; functions are followed into what they close
     over and into the globals they use.
@@ -149,7 +149,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     """Load a network, a callable, a class to instantiate without arguments, or an object with ``predict``.
 
     A callable gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class
-    names (None where it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
+    names (None if it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
     answers with names may go without and is then given the dataset's classes. Its own ``fingerprint`` is used
     where it has one, else the source of its module and all weights that the object holds. The working directory is
     importable. Option: ``outputs=auto|logits|probabilities``. For networks see ``_network``.
@@ -252,8 +252,8 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
 
     Its weights are its own, or those of ``@FILE`` (safetensors or a state dict), for a builder. Images are prepared as
     the options ``size``, ``mean``, ``std``, ``crop`` and ``interpolation`` say, else its attribute ``preprocessing``, a
-    dictionary with these keys, else the ``config.json`` that ``holdfast train`` writes beside the weights; mean 0 and
-    deviation 1 where nothing is said. Other options are arguments of the builder.
+    dictionary with these keys, else the ``config.json`` that ``holdfast train`` writes next to the weights; mean 0 and
+    deviation 1 if nothing is said. Other options are arguments of the builder.
     """
     from holdfast.models import checkpoint
 
@@ -301,7 +301,7 @@ def _network(name: Name, target: Any, source: str, *, device: str) -> TorchClass
 
 
 def _beside(file: Path, name: str) -> dict[str, Any]:
-    """Return the configuration that ``holdfast train`` wrote beside the weights; empty where there is none."""
+    """Return the configuration that ``holdfast train`` wrote next to the weights; empty if there is none."""
     from holdfast.models.local_dir import is_config, read_config
 
     path = file.with_name("config.json")
@@ -349,7 +349,7 @@ def _exposed(target: Any) -> Any:
 
 
 def _is_module(target: Any, test: Callable[[Any, Any], bool]) -> bool:
-    torch: Any = sys.modules.get("torch")  # where nobody has imported torch, nothing is a module of it
+    torch: Any = sys.modules.get("torch")  # where no one has imported torch, nothing is a module of it
     return torch is not None and test(target, torch.nn.Module)
 
 
@@ -367,7 +367,7 @@ def load_vlm(name: Name, *, device: str) -> PythonVlm:
 
 
 def called(name: Name, target: Any, source: str, method: str) -> tuple[Callable[..., Any], str, bool]:
-    """Return what is called for answers, what tells two versions of it apart, and whether that sees its weights."""
+    """Return what is called for answers, what distinguishes two versions of it, and whether that sees its weights."""
     call = getattr(target, method, target)
     if not callable(call):
         raise UserError(f"{name.scheme}:{name.name} is neither callable nor an object with {method}")
@@ -377,7 +377,7 @@ def called(name: Name, target: Any, source: str, method: str) -> tuple[Callable[
 
 
 def own_labels(target: Any, option: str | None) -> LabelSpace | None:
-    """Return the labels of an option, or else of an object's attribute ``labels``; None where there are none."""
+    """Return the labels of an option, or else of an object's attribute ``labels``; None if there are none."""
     if option == "imagenet":
         return label_spaces.imagenet()
     if option is not None:

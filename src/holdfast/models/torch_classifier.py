@@ -50,7 +50,7 @@ class Preprocessing:
     std: tuple[float, ...]
     crops_centre: bool  # whether the short side is resized and the middle kept
     description: Mapping[str, Any]  # JSON that changes whenever the result could; part of the model's fingerprint
-    # the transform but for the mean and the deviation, where it is nothing else; None where it is more.
+    # the transform but for the mean and the deviation, where it is nothing else; None if it is more.
     geometry: Geometry | None = None
     channels: str = "rgb"  # bgr: the model takes what ``transform`` returns with its channels turned round
     unclear: str = ""  # why mean and std are unknown, so that only ``transform`` leads to the network; usually empty
@@ -303,7 +303,7 @@ def blue_first(model: Any) -> torch.nn.Module:
 class ClassScores:
     """Groups a classifier's outputs by class of the dataset: a class scores as its best output does.
 
-    ``others`` are the outputs of no class; they compete only where the space is ``all``.
+    ``others`` are the outputs of no class; they compete only if the space is ``all``.
     """
 
     def __init__(self, members: Sequence[Sequence[int]], outputs: int, space: str, device: str) -> None:

@@ -39,7 +39,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 
 def hub_place(name: Name) -> tuple[str, str, bool, str]:
-    """Return where a model lies (a folder, or its name on the hub), the revision, whether it is local, and its name."""
+    """Return where a model is (a folder, or its name on the hub), the revision, whether it is local, and its name."""
     folder = Path(name.whole)
     if folder.is_dir():
         _check_kind(folder)
@@ -70,7 +70,7 @@ def fetched(name: Name, *, kind: str, auto: str, processor: str = "AutoImageProc
     """Return a model with trained weights, and its processor, if one is asked for.
 
     ``kind`` says in words what it must be; ``auto`` and ``processor`` are transformers' classes for the two. Only
-    safetensors are read, and code beside them is never run.
+    safetensors are read, and code next to them is never run.
     """
     import transformers
 
@@ -94,7 +94,7 @@ def refuse_other_weights(config: Any, where: str) -> None:
     """Raise a UserError for a configuration that names another pretrained backbone, which would be downloaded."""
     inner = getattr(config, "backbone_config", None)
     if any(getattr(part, "use_pretrained_backbone", False) for part in (config, inner) if part is not None):
-        raise UserError(f"hf:{where} asks for a pretrained backbone besides its own weights")
+        raise UserError(f"hf:{where} asks for a pretrained backbone apart from its own weights")
 
 
 def shape_of(config: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _dtype(text: str, device: str) -> torch.dtype:
 
 
 def _fetch(name: Name, dtype: torch.dtype) -> tuple[Any, Any]:
-    """Return model and processor; only safetensors are read, and code beside them is never run."""
+    """Return model and processor; only safetensors are read, and code next to them is never run."""
     import transformers
 
     where, revision, local, body = hub_place(name)
@@ -184,7 +184,7 @@ class ServerSettings:
 class HttpVlm:
     """A ``VisionLanguageModel`` behind an address; ``concurrency`` threads may ask at once.
 
-    Nobody but the server knows its weights, so the fingerprint can hold only the model's name and the options that
+    No one but the server knows its weights, so the fingerprint can hold only the model's name and the options that
     change answers; not the address, so that a server may move. Where a server's weights change under the same name,
     give it another with ``?name=``.
     """

@@ -25,7 +25,7 @@ UNDECIDED = "undecided"  # what people in rounds see in an image about which the
 class Human:
     """Accepts what at least so many people accept. It knows images by their exact pixels.
 
-    ``score`` is the share of people who say yes, ``margin`` that less the share who say no; an image that nobody judged
+    ``score`` is the share of people who say yes, ``margin`` that less the share who say no; an image that no one judged
     is rejected with 0 and -1, one that too few judged with the share so far. What people saw instead is not asked.
     """
 
@@ -86,7 +86,7 @@ class PeopleInRounds:
         return [any(answers) for answers in zip(*known, strict=True)] if known else [False] * len(images)
 
     def judge(self, images: Sequence[Image], labels: Sequence[str]) -> list[Verdict]:
-        """Return a verdict per RGB image of any size; of one that nobody decided, a rejection that says so."""
+        """Return a verdict per RGB image of any size; of one that no one decided, a rejection that says so."""
         places_of(labels, self.classes)
         verdicts = []
         for image, label in zip(images, labels, strict=True):

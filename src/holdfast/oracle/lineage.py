@@ -55,7 +55,7 @@ class Lineage:
     """Family and training data of one model."""
 
     model: str  # its name without options
-    family: str  # of architectures, '' where the name does not say
+    family: str  # of architectures, '' if the name does not say
     data: frozenset[str]  # what it was trained on, as far as that is known
     trained_with: tuple[str, ...] = ()  # generators whose images it was trained with, as far as its card says
 
@@ -76,7 +76,7 @@ def lineages(text: str) -> list[Lineage]:
     facts = config.get("holdfast")
     used = facts.get("trained_with", ()) if isinstance(facts, dict) else ()
     trained_with = (used,) if isinstance(used, str) else tuple(str(name) for name in used)
-    # A checkpoint's file name says nothing reliable; its architecture stands in its card or before the @.
+    # A checkpoint's file name says nothing reliable; its architecture is in its card or before the @.
     spelled = str(config.get("architecture", name.name)).lower()
     family = next((family for family, pattern in FAMILIES if re.search(pattern, spelled)), "")
     return [Lineage(plain, family, _data(name), trained_with)]
@@ -105,7 +105,7 @@ def _config(name: Name) -> dict[str, Any]:
     else:
         return {}
     if not file.is_file() or file.stat().st_size > LARGEST_CONFIG:
-        return {}  # whoever loads the model says what is wrong with it
+        return {}  # the code that loads the model says what is wrong with it
     return json_object(file)
 
 
@@ -217,7 +217,7 @@ def _facts(oracle: Oracle) -> tuple[str, str, tuple[str, ...], str]:
         return what, "none: people looked", _HUMAN, "each image was asked about one class"
     if oracle.name.startswith("http:"):
         what = "A model behind an address; its answers are kept, and only its owner knows its weights."
-        return what, UNKNOWN, _REMOTE, "the server is told the dataset's classes"
+        return what, UNKNOWN, _REMOTE, "the server gets the dataset's classes"
     behind = lineages(getattr(getattr(oracle, "classifier", None), "name", oracle.name))[0]
     what, biases = _described(behind)
     everything = getattr(getattr(oracle, "rule", None), "space", "dataset") == "all"

@@ -67,7 +67,7 @@ class AnswerBook(PaidCalls):
                 continue  # a line that a kill cut off; its question is asked again
 
     def find(self, question: str) -> dict[str, Any] | None:
-        """Return the answer to a question, None where it was never answered."""
+        """Return the answer to a question, None if it was never answered."""
         return self._answers.get(question)
 
     def keep(self, question: str, answer: dict[str, Any]) -> None:

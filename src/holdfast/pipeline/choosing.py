@@ -178,7 +178,7 @@ def _number(text: str | None, where: str) -> float | None:
 
 
 def merged(measured: Mapping[str, ModelCost], given: Mapping[str, ModelCost]) -> dict[str, ModelCost]:
-    """Return what a file says, and what was measured of the rest; a file's size wins only where it has one."""
+    """Return what a file says, and what was measured of the rest; a file's size wins only if it has one."""
     costs = dict(measured)
     for name, cost in given.items():
         own = measured.get(name, ModelCost())
@@ -316,7 +316,7 @@ _SHARED_NAMES = 0.9  # of the outputs: spellings differ between libraries
 
 
 def check_comparable(old: str, new: str, *, classes: Sequence[str], outcome: str, device: str) -> list[str]:
-    """Return sentences on how the two prepare their images differently; a UserError where answers cannot be compared.
+    """Return sentences on how the two prepare their images differently; a UserError if answers cannot be compared.
 
     Loads both models, on the processor, one after the other.
     """

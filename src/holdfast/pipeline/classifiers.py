@@ -30,14 +30,14 @@ SEVERAL_LABELS = "images with several labels are for holdfast eval; leave out ?s
 class TestedModel:
     """A classifier or detector, and which of its outputs belong to which class of the dataset."""
 
-    # ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty where the model cannot be used so. Those
+    # ``fast`` is its fingerprint in rows that ``--fast`` makes; it is empty if the model cannot be used so. Those
     # answers may differ in the last digits, and must never be taken for exact ones.
 
     model: Any
     labels: LabelMap
     fingerprint: str
     fast: str = ""
-    parameters: int = 0  # 0 where the model does not show its network
+    parameters: int = 0  # 0 if the model does not show its network
 
     def named(self, condition: Condition) -> str:
         """Return the fingerprint that goes into the row ids under a condition."""
@@ -86,7 +86,7 @@ def modules_of(model: object) -> list[torch.nn.Module]:
 
 
 def parameter_count(model: object) -> int:
-    """Return how many numbers a loaded model has learned; 0 where it does not show its network."""
+    """Return how many numbers a loaded model has learned; 0 if it does not show its network."""
     return sum(parameter.numel() for module in modules_of(model) for parameter in module.parameters())
 
 
@@ -160,14 +160,14 @@ def know_models(
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise a UserError where two models share a name: their rows could not be told apart."""
+    """Raise a UserError if two models share a name: their rows could not be distinguished."""
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
         raise UserError(f"two models share the name {twice}; add ?name=… to one of them")
 
 
 def check_attacks(conditions: Sequence[Condition], tested: Sequence[Tested]) -> None:
-    """Raise a UserError where a model cannot be attacked as asked: better now than in every row."""
+    """Raise a UserError if a model cannot be attacked as asked: better now than in every row."""
     for condition in conditions:
         if condition.definition.attack:
             for model in tested:

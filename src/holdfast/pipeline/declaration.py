@@ -34,7 +34,7 @@ ATTACHED = "protocol.json"
 """File of a run directory: the declaration under which its rows were made, and what was found then."""
 
 SETTINGS = ("backgrounds", "feather", "matte", "max_pixels", "depth", "fill", "generator", "fast", "search")
-"""What changes images or answers besides data, models and conditions, and has to be as declared."""
+"""What changes images or answers apart from data, models and conditions, and has to be as declared."""
 
 DISCORDANT = 0.1
 """Share of images whose answer turns, assumed because nothing is measured yet; the command says so."""
@@ -157,7 +157,7 @@ def declare(
 
 
 def read_declaration(path: str | Path) -> dict[str, Any]:
-    """Return a declaration; a UserError where the file is none, or was changed after it was written."""
+    """Return a declaration; a UserError if the file is none, or was changed after it was written."""
     try:
         declaration = json.loads(Path(path).read_text(encoding="utf8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -171,7 +171,7 @@ def read_declaration(path: str | Path) -> dict[str, Any]:
 
 
 def _check_shape(declaration: Mapping[str, Any], path: str) -> None:
-    """Raise a UserError where parts of a declaration are of another kind than ``declare`` writes."""
+    """Raise a UserError if parts of a declaration are of another kind than ``declare`` writes."""
     parts = {"protocol": dict, "data": dict, "models": dict, "conditions": list}
     wrong = [name for name, kind in parts.items() if not isinstance(declaration.get(name), kind)]
     if wrong or not all(isinstance(name, str) for name in declaration["conditions"]):
@@ -213,7 +213,7 @@ DECLARATION = DeclarationHook()
 def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str, str]) -> str:
     """Store a declaration with what a run is about to measure; say whether that is confirmatory.
 
-    Without ``spec.protocol``, the declaration is that of the run. What deviated once goes on to deviate.
+    Without ``spec.protocol``, the declaration is that of the run. What deviated once continues to deviate.
     """
     stored = attached(run)
     declaration = read_declaration(spec.protocol) if spec.protocol is not None else (stored or {})["declaration"]
@@ -241,7 +241,7 @@ def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str
 
 
 def attached(run: Run) -> dict[str, Any] | None:
-    """Return the record that ``attach`` stored, None where a run has none; an empty one where it cannot be read."""
+    """Return the record that ``attach`` stored, None if a run has none; an empty one where it cannot be read."""
     path = run.path / ATTACHED
     if not path.is_file():
         return None

@@ -88,7 +88,7 @@ class DonorPool:
         self._codes = np.array([code_of[sample.label] for sample in self.samples], dtype=np.int32)
         self._by_class = np.argsort(self._codes, kind="stable")
         self._first_of = np.searchsorted(self._codes[self._by_class], np.arange(len(code_of) + 1))
-        # Eight bytes each, not a set: by chance an image is remembered once in 10^13 that nobody lends.
+        # Eight bytes each, not a set: by chance an image is remembered once in 10^13 that no one lends.
         self._ids = np.sort(np.array([_eight_bytes(sample.sample_id) for sample in self.samples], np.uint64))
         self._packed: _Packed | None = None
         self.tools: Tools | None = None
@@ -163,7 +163,7 @@ class DonorPool:
         return np.asarray(rng.permutation(np.flatnonzero(self._codes != code)))
 
     def load(self, sample: Sample) -> Decoded:
-        """Decode as ``load_sample`` does, and remember samples of the pool; nobody may write into what it returns."""
+        """Decode as ``load_sample`` does, and remember samples of the pool; no one may write into what it returns."""
         with self._lock:
             if sample.sample_id in self._cache:
                 self._cache.move_to_end(sample.sample_id)
@@ -310,7 +310,7 @@ def make_pool(samples: Sequence[Sample], backgrounds: str | None, *, max_pixels:
 
 
 def images_below(option: str, folder_name: str) -> dict[PurePosixPath, FileImage]:
-    """Return the images below the folder that an option names, by their path in it; UserError where there are none."""
+    """Return the images below the folder that an option names, by their path in it; UserError if there are none."""
     folder = place(folder_name)
     if not folder.is_dir():
         raise UserError(f"--{option} {folder_name} is not a folder")

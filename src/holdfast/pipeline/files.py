@@ -1,4 +1,4 @@
-"""Files that verbs write: names made from names in the data, which nobody has checked, and CSV."""
+"""Files that verbs write: names made from names in the data, which no one has checked, and CSV."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IN_MEMORY = "data"
 
 
 def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") -> None:
-    """Raise a UserError if images of the collection lie below ``out``: results would mix with them or replace them."""
+    """Raise a UserError if images of the collection are below ``out``: results would mix with them or replace them."""
     root, url = out.resolve(), stands_for(out)
     stored = root / IN_MEMORY / "images" if (root / IN_MEMORY / "manifest.parquet").is_file() else None
     paths = (getattr(sample.image, "path", None) for sample in samples)
@@ -52,7 +52,7 @@ def check_apart(samples: Iterable[Sample], out: Path, *, option: str = "--out") 
             else folder.resolve().is_relative_to(root)
         )
         if inside and not (stored and folder.resolve().is_relative_to(stored)):
-            raise UserError(f"the images of the dataset lie in {url or out} themselves; choose another {option}")
+            raise UserError(f"the images of the dataset are in {url or out} themselves; choose another {option}")
 
 
 def write_split(
@@ -110,7 +110,7 @@ def _relative(path: str | Path, home: str, manifest: Path) -> str:
     real = os.path.realpath(path)
     if not real.startswith(home.rstrip(os.sep) + os.sep):
         raise UserError(
-            f"{manifest} must lie in a folder that holds every file of the dataset, as readers refuse paths that leave "
+            f"{manifest} must be in a folder that holds every file of the dataset, as readers refuse paths that leave "
             f"its folder, and {path} is outside"
         )
     return real[len(home.rstrip(os.sep)) + 1 :].replace(os.sep, "/")

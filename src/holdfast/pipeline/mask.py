@@ -70,7 +70,7 @@ def make_masks(
         todo = plan(parts, jobs, lambda job: [ids[job.item.sample_id]], scope=scope)
         summary = Summary()
         summary.add_problems(collection.problems)
-        for row in parts.rows().to_pylist():  # what failed before is told again
+        for row in parts.rows().to_pylist():  # what failed before is reported again
             if row["status"] != "ok" and ids.get(row["sample_id"]) == row["row_id"]:
                 summary.add(row["sample_id"], f"{row['status']}: {row['error']}")
         executor = executor or LocalExecutor(spec.workers)
@@ -94,7 +94,7 @@ def _row_id(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annot
 
 
 def check_new(samples: Iterable[Sample], out: Path) -> None:
-    """Raise a UserError if a mask that somebody else made would be replaced."""
+    """Raise a UserError if a mask that someone else made would be replaced."""
     for sample in [] if (out / ".parts").exists() else samples:
         path = out / f"{file_name(sample)}.png"
         if path.exists():

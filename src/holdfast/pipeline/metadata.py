@@ -106,7 +106,7 @@ def _finding(row: Mapping[Any, Any], examples: tuple[str, ...]) -> DataFinding:
     name = row["attribute"]
     cluster = "images with alike backgrounds share labels" if name == BACKGROUND else f"{name} goes with the label"
     sentence = (
-        f"{cluster} (Cramér's V {row['v']:.2f}, p {row['p_holm']:.2g} corrected): alone it tells the label of "
+        f"{cluster} (Cramér's V {row['v']:.2f}, p {row['p_holm']:.2g} corrected): alone it predicts the label of "
         f"{percent(row['readable'], 0)} of {row['n']:,} images, and the commonest that of {percent(row['chance'], 0)}"
     )
     advice = (

@@ -108,7 +108,7 @@ def paint(
 
 
 def _rejection(verdict: Path) -> str:
-    """Return why an image was rejected, empty where no file says so."""
+    """Return why an image was rejected, empty if no file says so."""
     return str(read_json(verdict).get("rejected", "")) if verdict.is_file() else ""
 
 

@@ -61,7 +61,7 @@ class Prepared:
     pool_fingerprint: str
 
     def lent(self, definition: Scenario) -> str:
-        """Return the hash of what a scenario takes besides the image: donors, and networks that the user gave."""
+        """Return the hash of what a scenario takes apart from the image: donors, and networks that the user gave."""
         donors = self.pool_fingerprint if definition.donor else ""
         tools = self.pool.tools.identity(definition) if self.pool.tools else ""
         return fingerprint([donors, tools]) if tools else donors
@@ -247,7 +247,7 @@ def sample_batches(prepared: Prepared) -> pa.RecordBatchReader:
 
 
 def recorded_spec(spec: DataSpec, verb: str, collection: Collection, **facts: Any) -> dict[str, Any]:
-    """Return what ``spec.json`` says about a command; ``facts``: entries besides the options, or instead of them."""
+    """Return what ``spec.json`` says about a command; ``facts``: entries apart from the options, or instead of them."""
     about = {"verb": verb, "dataset": collection.name, "classes": collection.classes}
     recorded: dict[str, Any] = json.loads(json.dumps(asdict(spec) | about | facts))  # as it will be read again
     return recorded
@@ -266,7 +266,7 @@ def begin_run(
         digest = prepared.images[sample.sample_id]
         survey.digests += short_digest(digest.encode()) if digest else bytes(16)
     if names := list(two_classes(survey.same_bytes())):
-        text = f"the same image lies under two classes {len(names)} time(s), first {names[0]}"
+        text = f"the same image is under two classes {len(names)} time(s), first {names[0]}"
         summary.notes.append(f"{text}; holdfast data check lists them all")
 
 
@@ -282,7 +282,7 @@ def applicable(sample: Sample, conditions: Sequence[Condition], stored: Containe
     # collection holds as images (``stored``) are not made a second time from its originals.
     if sample.condition == ORIGINAL:
         return [condition for condition in conditions if condition.scenario not in stored]
-    variant = sample.attributes.get("variant")  # None where the folder does not say: any variant will do
+    variant = sample.attributes.get("variant")  # None if the folder does not say: any variant will do
     for condition in conditions:
         same = condition.scenario == sample.condition and (variant is None or condition.variant in (PAPER, variant))
         if same or condition.scenario == ORIGINAL:
@@ -291,7 +291,7 @@ def applicable(sample: Sample, conditions: Sequence[Condition], stored: Containe
 
 
 def check_applicable(samples: Sequence[Sample], conditions: Sequence[Condition]) -> None:
-    """Raise a UserError where none of the images has, or can be given, any of the conditions."""
+    """Raise a UserError if none of the images has, or can be given, any of the conditions."""
     stored = stored_conditions(samples)
     if any(applicable(sample, conditions, stored) for sample in samples):
         return
@@ -321,7 +321,7 @@ class Rendering:
     # (people have to say whether it is used)
     status: str = "ok"
     error: str = ""
-    moved: bool = False  # whether the foreground lies elsewhere than in the source
+    moved: bool = False  # whether the foreground is elsewhere than in the source
     details: Mapping[str, Any] = field(default_factory=dict)  # of a rejected image
 
 

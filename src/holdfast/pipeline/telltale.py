@@ -1,4 +1,4 @@
-"""``holdfast study telltale``: can a network tell original, generated and random backgrounds apart?
+"""``holdfast study telltale``: can a network distinguish original, generated and random backgrounds?
 
 Every source image gives one image of each kind, so that neither the objects nor their number give a kind away, and all
 renderings of an image, and the images that lend it a background, are on one side of a split.
@@ -50,7 +50,7 @@ class Pasted:
         return self.identity
 
     def load(self, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-        """Return HWC uint8 RGB; raise a SampleError where it cannot be made."""
+        """Return HWC uint8 RGB; raise a SampleError if it cannot be made."""
         (rendering,) = render_conditions(
             self.sample, [self.condition], self.pool, seed=self.seed, max_pixels=max_pixels
         )
@@ -68,7 +68,7 @@ def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> t
     if bool(spec.generator) == bool(spec.generated):
         which = "one of them, not both" if spec.generator else "one of them"
         raise UserError(
-            "generated backgrounds are painted by --generator (holdfast ls image-makers) or lie in --generated, a "
+            "generated backgrounds are painted by --generator (holdfast ls image-makers) or are in --generated, a "
             f"folder that holdfast synth wrote: name {which}"
         )
     if spec.backgrounds:

@@ -74,7 +74,7 @@ def thumbnails(
 
 
 def _pool(run: Run, collection: Collection, spec: EvaluateSpec) -> DonorPool:
-    """Return who lent backgrounds: whoever a draw names, or in a run of rounds the donors that its rows name."""
+    """Return who lent backgrounds: those that a draw names, or in a run of rounds the donors that its rows name."""
     if "rounds" not in run.spec():
         pool = make_pool(collection.samples, spec.backgrounds, max_pixels=spec.max_pixels)
         with suppress(HoldfastError):  # networks that are no longer there: their images are left out

@@ -248,7 +248,7 @@ def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
 
 
 def _questions(runs: Sequence[Run]) -> tuple[str, pd.DataFrame] | None:
-    """Return the reference's name and what answers to questions lose; None where a dataset has no questions."""
+    """Return the reference's name and what answers to questions lose; None if a dataset has no questions."""
     frames = {}
     for name, own in _by_dataset(runs).items():
         if not any("question" in run.tasks() for run in own):

@@ -109,7 +109,7 @@ def _ranked(choice: ModelChoice, short: dict[str, str], recommendation: Recommen
     title, sentence = "Weighted accuracy with 95 % intervals", recommendation.sentences[0]
     note = (
         "Filled: the best within the limits, and models that do not differ clearly from it. Hollow: those that do. "
-        "Intervals of two models may overlap and the models still be told apart, because images are paired."
+        "Intervals of two models may overlap and the models still be distinguished, because images are paired."
     )
     return charts.dot_figure("weighted_accuracy", title, sentence, tidy, axis="weighted accuracy", note=note)
 
@@ -122,7 +122,7 @@ def _models(choice: ModelChoice, short: dict[str, str]) -> Table:
         Column("accuracy", "Weighted accuracy", "percent", "low", "high"),
         Column("best", "Best", "percent", hint="share of resamples in which it is the best within the limits"),
         ranged("difference", "To the best", "points", hint="simultaneous bounds"),
-        Column("told", "Told apart"),
+        Column("told", "Distinguished"),
         Column("milliseconds", "ms per image", "number", "fast", "slow", digits=2, hint="median of repeats, quartiles"),
         Column("millions", "Parameters, millions", "number", digits=2),
         Column("megabytes", "MB", "number", digits=1, hint="of the weights"),
@@ -198,7 +198,7 @@ def pareto(frame: pd.DataFrame, width: int, *, title: str) -> Chart:
 
 
 def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
-    """Return the frame with ``align``, ``dx`` and ``dy``: each name stands where it covers the other marks least."""
+    """Return the frame with ``align``, ``dx`` and ``dy``: each name is where it covers the other marks least."""
     cost, level = np.log(frame["cost"].to_numpy(float)), frame["estimate"].to_numpy(float)
     left, low, high = cost.min(), float(frame["low"].min()), float(frame["high"].max())
     across = _PADDING + (cost - left) / max(float(np.ptp(cost)), 1e-9) * (width - 2 * _PADDING)
@@ -222,7 +222,7 @@ def _labelled(frame: pd.DataFrame, width: int, height: int) -> pd.DataFrame:
 
 _PADDING = 30
 _BESIDE = [(align, dx, dy) for dy in (-9, 11, -22, 24) for align, dx in (("left", 8), ("right", -8))]
-"""Places of a name beside its mark, the best first."""
+"""Places of a name next to its mark, the best first."""
 
 Box = tuple[float, float, float, float]
 

@@ -98,7 +98,7 @@ def plot(runs: Sequence[Run], name: str, *, width: int = WIDE, settings: dict[st
     if name in PLOTS and report.has_classified and report.classified.models:
         figures = [part for part in PLOTS[name](report.classified) if isinstance(part, Figure)]
         if not figures:
-            raise UserError(f"this run has no chart of {name}: no condition beside the original was answered")
+            raise UserError(f"this run has no chart of {name}: no condition other than the original was answered")
         return Plot(figures[0], width)
     sections, chart = report_sections(report), page_front(report).chart
     drawn = {} if chart is None else {chart.name: chart}

@@ -60,14 +60,14 @@ class Questions:
 
     @property
     def early(self) -> str:
-        """What a reader must know of intervals of models that were asked in rounds; empty where none was."""
+        """What a reader must know of intervals of models that were asked in rounds; empty if none was."""
         whose = "" if set(self.table["model"]) <= set(self.rounds) else f" of {listing(list(self.rounds), 6)}"
         words = f"Asked in rounds: intervals{whose} hold whenever one stops, and are of means over images. "
         return words if self.rounds else ""
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names of models that fit beside a chart."""
+        """Names of models that fit next to a chart."""
         return short_names([str(name) for name in dict.fromkeys(self.table["model"])])
 
     def facts(self) -> list[tuple[str, str]]:
@@ -134,8 +134,8 @@ def _findings(asked: Questions) -> list[str]:
     pulled = asked.table[(asked.table["position_bias_low"] > 0) | (asked.table["position_bias_high"] < 0)]
     return texts + [
         f"{asked.short[row['model']]} prefers options in one place ({KINDS[row['kind']]}): it is right in "
-        f"{percent(row['first_place'])} where the truth stands in the first half and in "
-        f"{percent(row['second_place'])} where it stands in the second."
+        f"{percent(row['first_place'])} where the truth is in the first half and in "
+        f"{percent(row['second_place'])} where it is in the second."
         for row in pulled.to_dict("records")[:3]
     ]
 

@@ -65,7 +65,7 @@ class StudyResult:
 
     title: str  # what it is about
     question: str  # one paragraph: what was asked, and how it was answered
-    findings: Sequence[Finding | Section]  # in order; sections of a report may stand among them
+    findings: Sequence[Finding | Section]  # in order; sections of a report may be among them
     facts: Mapping[str, object] = field(default_factory=dict)  # noun → number, for the top of the page
     note: str | None = None  # what a reader must know first; None: what the world of the study's data asks for
     runs: Sequence[str] = ()  # names of the runs behind it

@@ -1,4 +1,4 @@
-"""Conditions that take the background away or replace it; diagnostic ones tell context from cutting and pasting."""
+"""Conditions that take the background away or replace it; diagnostic ones separate context from cutting and pasting."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def random_background(
 
 
 def like(image: Image, donor: Donor) -> Donor:
-    """Return the donor; SampleError where its depth or its bands are not the image's."""
+    """Return the donor; SampleError if its depth or its bands are not the image's."""
     own, lent = ((picture.dtype.name, picture.shape[2]) for picture in (image, donor.image))
     if own != lent:
         raise SampleError(
@@ -312,11 +312,11 @@ def silhouette(
     leaves="foreground",
     paints=True,
     parameters=(
-        Parameter("min_share", 0.02, "rejected where the object is a smaller share of the image", minimum=0, maximum=1),
+        Parameter("min_share", 0.02, "rejected if the object is a smaller share of the image", minimum=0, maximum=1),
         Parameter(
             "max_border",
             0.0,
-            "rejected where the object takes up a larger share of the image's border",
+            "rejected if the object takes up a larger share of the image's border",
             minimum=0,
             maximum=1,
         ),

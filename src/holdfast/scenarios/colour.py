@@ -4,7 +4,7 @@ Hues are OpenCV's for 8 bits: 0..179, two degrees a step. For brightness the pap
 masking and gives no numbers. Ours: gain 1.4, then unsharp masking by half the difference to a 5 × 5 blur, in one
 saturating sum: 1.4·(1.5·image − 0.5·blur). The released code, ``addWeighted(image, 1.5, blur, 0.9, 1.9)``, adds the
 blur instead of subtracting it: no sharpening, and overexposed at 2.4 times the brightness. It has the background only,
-and the σ of its blur is not told; OpenCV's for 9 × 9 is taken.
+and the σ of its blur is not stated; OpenCV's for 9 × 9 is taken.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _SOFTER = (1, 2, 4, 8)
 DIRECTIONS = 16
 
 VISIBLE = Parameter(
-    "visible", 0.8, "rejected where a smaller share of the object would be left in the image", minimum=0.01, maximum=1
+    "visible", 0.8, "rejected if a smaller share of the object would be left in the image", minimum=0.01, maximum=1
 )
 
 

@@ -18,7 +18,7 @@ from holdfast.scenarios.base.definition import Parameter, scenario
 
 @scenario(
     id="object_surroundings",
-    summary="what lies around one object, taken from an image of another class",
+    summary="what is around one object, taken from an image of another class",
     family="objects",
     group="objects",
     leaves="foreground",
@@ -31,7 +31,7 @@ from holdfast.scenarios.base.definition import Parameter, scenario
 def object_surroundings(
     image: Image, mask: Mask, *, rng: np.random.Generator, context: Context, margin: float, feather: float
 ) -> Rendered:
-    """Replace the frame around one object's box; every object stays bit-identical, as does what lies further off."""
+    """Replace the frame around one object's box; every object stays bit-identical, as does what is further off."""
     name, pixels = context.target(mask)
     left, top, right, bottom = bounding_box(pixels)
     across, down = round((right - left) * margin), round((bottom - top) * margin)
@@ -39,7 +39,7 @@ def object_surroundings(
     kept[max(0, top - down) : bottom + down, max(0, left - across) : right + across] = False
     kept |= mask
     if kept.all():
-        raise SampleError("nothing but objects lies around the chosen one")
+        raise SampleError("nothing but objects is around the chosen one")
     background, details = donor_background(context.donor(same_class=False), context.fill)
     changed = composite(image, cover(background, *mask.shape), kept, feather=feather, context=None)
     if feather > 0:  # the soft edge may reach into objects

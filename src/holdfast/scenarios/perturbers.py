@@ -1,6 +1,6 @@
 """Perturbers of NRTK as scenarios, ``nrtk:NAME?parameter=value``, where the package nrtk is installed.
 
-Every perturber keeps NRTK's names and defaults of its parameters. A list reads ``0.1;0;0``, and nothing at all stands
+Every perturber keeps NRTK's names and defaults of its parameters. A list reads ``0.1;0;0``, and nothing at all is
 for None. The seed is drawn from the row's own random generator, so it is no parameter.
 """
 
@@ -52,7 +52,7 @@ _STRENGTHS: dict[str, tuple[str, tuple[Value, ...]]] = {
 
 
 def register_perturbers() -> None:
-    """Register the perturbers that this installation of nrtk can run; UserError where it is not installed."""
+    """Register the perturbers that this installation of nrtk can run; UserError if it is not installed."""
     if any(name.startswith(f"{SCHEME}:") for name in registry.scenarios):
         return
     try:
@@ -71,7 +71,7 @@ def perturbers_installed() -> bool:
 
 
 def check_parameters(name: str, parameters: dict[str, Value]) -> None:
-    """Raise UserError where a perturber refuses its parameters."""
+    """Raise UserError if a perturber refuses its parameters."""
     try:
         _made(registry.scenarios.get(name).function.perturber, parameters, None)
     except (TypeError, ValueError) as error:

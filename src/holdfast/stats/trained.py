@@ -1,7 +1,7 @@
 """Networks that were trained for a question.
 
-Original, generated or random background: how well are they told apart, and by what? And networks trained within a
-scenario beside the same ones trained on originals: what is lost for good?
+Original, generated or random background: how well are they distinguished, and by what? And networks trained within a
+scenario next to the same ones trained on originals: what is lost for good?
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def calibration_errors(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int 
 
 
 def compressed(counts: Counts) -> pd.DataFrame:
-    """Return what JPEG takes away, a row per model; empty where it was not run.
+    """Return what JPEG takes away, a row per model; empty if it was not run.
 
     ``n`` images; accuracy ``original`` and as JPEG (``accuracy``); ``drop`` with ``low`` and ``high``, paired by image:
     about these trained networks, so that folds are no source of chance.

@@ -54,9 +54,9 @@ def read_foreign(
 def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.FileMetaData, int], object]) -> pa.Table:
     """Return the table as the file has it; a UserError says why it cannot be read."""
     # Texts stay dictionaries, so that one long text in a million rows is not a million long texts. ``data``: the file.
-    # ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: told what the file says of
-    # itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are not those of
-    # the schema.
+    # ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: called with what the file
+    # says of itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are not
+    # those of the schema.
     try:
         unpacked = check_size(data, name)
         metadata = pq.ParquetFile(pa.BufferReader(data), **_LIMITS).metadata
@@ -114,7 +114,7 @@ def _columns(data: bytes, name: str) -> Iterator[tuple[int, int]]:
                 facts = chunk[3]
                 if 1 in chunk or 8 in chunk or 9 in chunk:
                     raise broken  # in another file, or encrypted
-                # 0 where there is none: of a column without values, of one without a dictionary
+                # 0 if there is none: of a column without values, of one without a dictionary
                 start = min((offset for offset in (_size(facts, 9, 0), _size(facts, 11, 0)) if offset), default=0)
                 size = _size(facts, 7)
                 if start < 0 or size < 0:

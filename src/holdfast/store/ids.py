@@ -26,7 +26,7 @@ Records = NDArray[np.uint64]  # (n, 3): an id's halves, and its place among the 
 
 _STORED, _FAILED, _PLANNED = range(3)
 _RUN = 1 << 18  # records that are sorted and written together
-_PIECE = 1 << 21  # records that are joined together; more only where these would be more than 256 pieces
+_PIECE = 1 << 21  # records that are joined together; more only if these would be more than 256 pieces
 _IN_MEMORY = 1 << 26  # bytes of records; more go to the disk
 
 

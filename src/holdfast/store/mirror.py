@@ -1,9 +1,9 @@
 """A local folder that mirrors a folder of an object store: finished files are sent, needed files are fetched.
 
-The store is the truth. Which files it has is told by their times: a whole second is the store's own time of a file that
-was fetched, a billionth more marks one that was sent. Files that are merely written have other billionths in their
-time, and any change gives them new ones. An empty file stands for an object that was not
-fetched, so that its name can be seen.
+The store is the truth. Which files it has follows from their times: a whole second is the store's own time of a file
+that was fetched, a billionth more marks one that was sent. Files that are merely written have other billionths in their
+time, and any change gives them new ones. An empty file stands for an object that was not fetched, so that its name can
+be seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.core.files import UNFINISHED, whole_file
 from holdfast.core.places import forget_listings, listing, reaching, store
 from holdfast.core.system import lock_file
 
-WRITER = ".holdfast-writer"  # the object that tells who is writing
+WRITER = ".holdfast-writer"  # the object that says who is writing
 _THREADS = 16
 _SECOND = 1_000_000_000
 _FETCHED, _SENT = 0, 1  # billionths in the time of a file
@@ -111,7 +111,7 @@ class Mirror:
     def deliver(self, *, thorough: bool = False) -> None:
         """Send the files that this process finished; ``thorough``: look at all files and delete what is gone here."""
         # Where images are kept, this finds also what was written in other ways than by ``core.files``. Where they are
-        # not, nobody sends what another process wrote: a table could come to the store before the images it speaks of.
+        # not, no one sends what another process wrote: a table could come to the store before the images it speaks of.
         with self._lock:
             count = len(self._noted)  # another thread may add to them
             noted = list(dict.fromkeys(self._noted[:count]))

@@ -1,7 +1,7 @@
 """A growing table as a folder of Parquet part files.
 
 Every file is written under a temporary name, synced and renamed, so that neither a killed process nor a power cut
-leaves a file half-written. A checksum in each file tells whether it was damaged later.
+leaves a file half-written. A checksum in each file shows whether it was damaged later.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ class Parts:
 
     def write(self, rows: pa.Table, *, of: Collection[str] = ()) -> Path:
         """Add rows as one part file, in the place of one that was written for the same rows."""
-        # A worker may be killed after it has written its part and before it has said so. Whoever does the work again
-        # then writes the same file: the name follows from the rows, so none is there twice. ``rows``: of the table's
-        # schema. ``of``: what was asked for, where which rows come of it may differ from one time to the next: the name
-        # then follows from this.
+        # A worker may be killed after it has written its part and before it has said so. The worker that does the work
+        # again then writes the same file: the name follows from the rows, so none is there twice. ``rows``: of the
+        # table's schema. ``of``: what was asked for, where which rows come of it may differ from one time to the next:
+        # the name then follows from this.
         rows = rows.cast(self.schema)
         names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))
         path = self.folder / f"part-{fingerprint(names)[:32]}.parquet"

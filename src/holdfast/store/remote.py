@@ -36,9 +36,9 @@ def workplace(out: str | Path, executor: Any = None, *, whole: bool = True) -> I
     """Yield the folder and the executor to work with, for an ``--out`` that may be in a store."""
     # A local folder and its executor are handed back as they are. For an address the folder is one of this machine's
     # disk (below $HOLDFAST_CACHE, else the system's temporary folder), filled with what the store has; workers send
-    # what they write when a shard is done, this process does once a minute and at the end. Whoever is killed can go on,
-    # anywhere. One process at a time may write to an address. ``whole``: whether the verb reads images that it wrote.
-    # Without, they do not stay on the disk.
+    # what they write when a shard is done, this process does once a minute and at the end. A process that is killed can
+    # continue, anywhere. One process at a time may write to an address. ``whole``: whether the verb reads images that
+    # it wrote. Without, they do not stay on the disk.
     url = address(out)
     if not url:
         yield Path(out), executor

@@ -27,7 +27,7 @@ from holdfast.store.remote import fetched
 
 
 def other_data(folder: Path, data: str, specs: str = "spec.json") -> list[str]:
-    """Return the data of the runs in a folder that are not ``data``; ``specs`` says where their specs lie."""
+    """Return the data of the runs in a folder that are not ``data``; ``specs`` says where their specs are."""
     texts = {str(Run(path.parent).spec().get("data")) for path in folder.glob(specs)}
     return sorted(text for text in texts if text != data and Path(text).resolve() != Path(data).resolve())
 
@@ -134,7 +134,7 @@ class Run:
         return spec
 
     def environment(self) -> dict[str, Any]:
-        """Return the machine, the versions and the command of the run; empty where they cannot be read."""
+        """Return the machine, the versions and the command of the run; empty if they cannot be read."""
         return json_object(self.path / "environment.json")
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -174,7 +174,7 @@ def _short(value: Any) -> str:
 
 
 def guarded(text: str) -> str:
-    """Return text that no spreadsheet runs as a formula: a quote stands before it where needed."""
+    """Return text that no spreadsheet runs as a formula: a quote is before it where needed."""
     return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text.strip() else text
 
 

@@ -52,7 +52,7 @@ class MemoryContext:
         return mixed
 
     def fill(self, image: Image, mask: Mask) -> Image | None:
-        """Return None: nobody gave a network that fills holes."""
+        """Return None: no one gave a network that fills holes."""
         self.asked.add(("tool", "fill"))
         return None
 

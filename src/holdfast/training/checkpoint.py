@@ -5,7 +5,8 @@ and ``state.pt`` (optimiser and progress; tensors, numbers and text only, so tha
 name when it is complete.
 
 Two processes may be at the same training in one folder: a worker that was cut off lives on while its job is begun again
-elsewhere. Whoever is ahead writes and clears away what has fewer epochs; folders vanish at once, not file by file.
+elsewhere. The attempt that is ahead writes and clears away what has fewer epochs; folders vanish at once, not file by
+file.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from holdfast.core.lazy import torch
 WEIGHTS, AVERAGE, STATE = "weights.safetensors", "average.safetensors", "state.pt"
 _PREFIX = "epoch-"
 _TRIALS = 3  # of writing a checkpoint that another attempt clears away with the folder of a job it has finished
-_ABANDONED = 3600.0  # seconds after which nobody is at work on half a checkpoint any more
+_ABANDONED = 3600.0  # seconds after which no one is at work on half a checkpoint any more
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The state after some epochs, on the CPU."""
 
-    weights: Mapping[str, torch.Tensor]  # by name; ``average`` likewise, empty where weights are not averaged
+    weights: Mapping[str, torch.Tensor]  # by name; ``average`` likewise, empty if weights are not averaged
     average: Mapping[str, torch.Tensor]
     optimiser: Mapping[str, Any]  # its state dict
     progress: Mapping[str, Any]  # JSON: epochs done, history, what the training was asked for
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write the newest checkpoint and delete the older ones; do nothing where another process has come as far."""
+    """Write the newest checkpoint and delete the older ones; do nothing if another process has come as far."""
     from safetensors import SafetensorError
 
     name = f"{_PREFIX}{checkpoint.progress['epochs_done']:05d}"
@@ -155,7 +156,7 @@ def _copied(state: Any) -> Any:
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """Read the last complete checkpoint of a folder, if there is one; raise UserError where it cannot be read."""
+    """Read the last complete checkpoint of a folder, if there is one; raise UserError if it cannot be read."""
     from safetensors.torch import load_file
 
     while complete := _complete(folder):

@@ -50,7 +50,7 @@ def pieces_of(batch: Any, count: int) -> Iterable[tuple[Any, float]]:
 
 
 def length(batch: Any) -> int:
-    """Return the number of images in a batch; 1 where it cannot be cut."""
+    """Return the number of images in a batch; 1 if it cannot be cut."""
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.ndim else 1
     members = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
@@ -80,7 +80,7 @@ def averaging(averaged: AveragedModel, model: torch.nn.Module, keep: float) -> C
     numbers, counts = pairs
 
     def update() -> None:
-        begun = bool(averaged.n_averaged > 0)  # lies on the CPU
+        begun = bool(averaged.n_averaged > 0)  # is on the CPU
         if begun:
             torch._foreach_lerp_(*numbers, 1 - keep)
         else:
@@ -117,7 +117,7 @@ class TrainingOptions:
     average: float | None = None
     clip: float | None = 1.0  # largest norm of all gradients together; None leaves them
     checkpoints: Path | None = None  # folder to resume from and to write to; None keeps nothing
-    # seconds for this call. It ends before, with the last whole epoch saved; calling again goes on
+    # seconds for this call. It ends before, with the last whole epoch saved; calling again continues
     time_limit: float | None = None
     # bring the learning rate down by the time limit where the epochs would not fit, so that the run is complete when
     # time is up. What such a run learns depends on the machine's speed
@@ -267,7 +267,7 @@ class _Run:
         return min(1.0, max(by_steps, by_time))
 
     def epoch(self, batches: Batches, loss: Loss) -> dict[str, Any] | None:
-        """Train one epoch and return its mean losses; None where the time limit came first."""
+        """Train one epoch and return its mean losses; None if the time limit came first."""
         began = time.monotonic()
         totals: dict[str, Any] = {}
         taken = 0

@@ -228,7 +228,7 @@ def _against_noise(
 
 
 def with_companion(network: Any, companion: Any) -> Any:
-    """Return a module that answers as the network does and keeps beside it what is trained against it."""
+    """Return a module that answers as the network does and keeps next to it what is trained against it."""
 
     class NetworkAndCompanion(torch.nn.ModuleDict):
         """Answers as its classifier."""

@@ -65,13 +65,13 @@ def chunks(archive: zipfile.ZipFile, name: str, *, size: int, digest: str = "") 
             while chunk := member.read(1 << 20):
                 seen += len(chunk)
                 if seen > size:
-                    raise UserError(f"{name} unpacks to more than the {size} bytes that are told of it")
+                    raise UserError(f"{name} unpacks to more than the {size} bytes that its header states")
                 hashed.update(chunk)
                 yield chunk
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise UserError(f"{name} cannot be unpacked: {first_line(error)}") from None
     if seen != size:
-        raise UserError(f"{name} unpacks to {seen} bytes, not to the {size} that are told of it")
+        raise UserError(f"{name} unpacks to {seen} bytes, not to the {size} that its header states")
     if digest and hashed.hexdigest() != digest:
         raise UserError(f"{name} is not what the manifest says: its hash is another")
 
@@ -126,7 +126,7 @@ def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> Non
             raise UserError(f"{path.name} has a member whose name has a hidden end: {member.filename!r}")
         same = _folded(member.filename)
         if same in seen:
-            raise UserError(f"{path.name} has two members that some computers cannot tell apart: {member.filename!r}")
+            raise UserError(f"{path.name} has two members that some computers cannot distinguish: {member.filename!r}")
         seen[same] = member.filename
         _check_kind(member, path.name)
         total += member.file_size
@@ -145,7 +145,7 @@ def _check_members(members: list[zipfile.ZipInfo], path: Path, most: int) -> Non
 
 
 def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> None:
-    """Check that members lie one behind the other, from the first byte of the file to its directory."""
+    """Check that members follow one another, from the first byte of the file to its directory."""
     ordered = sorted(members, key=lambda member: member.header_offset)
     if not ordered:
         raise UserError(f"{archive} is an empty archive; holdfast share bundle makes one of a run")
@@ -154,7 +154,7 @@ def _check_places(members: list[zipfile.ZipInfo], end: int, archive: str) -> Non
     nexts = [*(member.header_offset for member in ordered[1:]), end]
     for member, behind in zip(ordered, nexts, strict=True):
         if member.header_offset + 30 + member.compress_size > behind:  # 30: a local header without its name
-            raise UserError(f"{archive} has members that lie over each other, as in a bomb: {member.filename!r}")
+            raise UserError(f"{archive} has members that overlap, as in a bomb: {member.filename!r}")
 
 
 def _check_kind(member: zipfile.ZipInfo, archive: str) -> None:

@@ -104,7 +104,7 @@ def bundle(
         report: with the report, which opens by itself.
         pictures: with the images that the run kept (walks, frames, painted backgrounds, maps).
         models: with the models that the run trained.
-        progress: told how far it is.
+        progress: called with how far it is.
     """
     opened, target = Run.open(run), Path(out)
     if not opened.predictions.paths():

@@ -60,7 +60,7 @@ def open_(
 def verify(
     job: CommandCall[RerunOptions],
     entry: Annotated[
-        Path, Argument(metavar="ENTRY.json", help="An entry with its table beside it, their folder, or a dossier's.")
+        Path, Argument(metavar="ENTRY.json", help="An entry with its table next to it, their folder, or a dossier's.")
     ],
     rows: Annotated[int, Option(min=1, help="Number of rows to measure again.")] = 200,
     seed: Annotated[
@@ -220,7 +220,7 @@ def dossier(
     title: Annotated[str, Option(help="Title of the document.", show_default=False)] = "",
     pictures: Annotated[bool, Option(help="Show images and charts.")] = True,
 ) -> None:  # fmt: skip
-    """Write the evidence of runs as one PDF (and HTML, Markdown), with every answer in a bundle beside it."""
+    """Write the evidence of runs as one PDF (and HTML, Markdown), with every answer in a bundle next to it."""
     from holdfast_evidence.dossier import dossier as write
 
     names = [name for text in standards or () for name in split_list(text)]

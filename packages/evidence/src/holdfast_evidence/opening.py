@@ -1,8 +1,8 @@
 """Open a stranger's bundle as a run directory: everything is checked before anything is written.
 
 The archive is gone through twice. The first time every member is unpacked in memory, hashed and read as what it has to
-be; the second time the same bytes, hashed again, are written to a folder beside the target, which gets its name last.
-Tables and settings are written anew from what was read, so that nothing of the file but its contents goes on.
+be; the second time the same bytes, hashed again, are written to a folder next to the target, which gets its name last.
+Tables and settings are written again from what was read, so that nothing of the file but its contents continues.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _Contents:
             if len(known) < len(table):
                 raise UserError(f"{name} has a sample_id twice")
         elif "row_id" in kind.schema.names and set(table["row_id"].to_pylist()) - self.rows:
-            raise UserError(f"{name} tells details of rows that are not in the bundle")
+            raise UserError(f"{name} has details of rows that are not in the bundle")
 
 
 def _check_predictions(table: pa.Table, name: str) -> None:

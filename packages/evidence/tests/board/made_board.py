@@ -144,7 +144,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def retable(path: Path, change: Callable[[pa.Table], pa.Table], **writing: Any) -> Path:
-    """Put another table beside an entry, with its hash, rows and id; returns the new entry."""
+    """Put another table next to an entry, with its hash, rows and id; returns the new entry."""
     table = path.with_suffix(".parquet")
     rows = change(pq.read_table(table))
     pq.write_table(rows, table, **writing)
@@ -152,7 +152,7 @@ def retable(path: Path, change: Callable[[pa.Table], pa.Table], **writing: Any) 
 
 
 def rehash(path: Path, rows: int | None = None) -> Path:
-    """Make hash and id those of the table that lies there."""
+    """Make hash and id those of the table that is there."""
     table = path.with_suffix(".parquet")
     digest = hashlib.sha256(table.read_bytes()).hexdigest()
     told = json.loads(path.read_text(encoding="utf8"))

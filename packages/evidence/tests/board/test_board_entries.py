@@ -218,7 +218,7 @@ def test_a_submission_is_checked_against_the_board_it_joins(tmp_path: Path) -> N
     copied[1].write_bytes(again.with_suffix(".parquet").read_bytes())
     messages = [problem.message for problem in check([copied[0]], against=board)]
     assert any("the same table" in one for one in messages)
-    # the files of a pull request lie in the board itself
+    # the files of a pull request are in the board itself
     assert check([again], against=board) == []
 
 

@@ -280,7 +280,7 @@ def test_one_row_that_unpacks_to_a_gigabyte_is_refused(entry: Path) -> None:
 
 @pytest.mark.parametrize("column", ["row_id", "sample_id", "label"])
 def test_a_dictionary_with_a_word_twice_hides_nothing(entry: Path, column: str) -> None:
-    """Two codes for one word: whoever counts codes would count one thing twice."""
+    """Two codes for one word: anyone who counts codes would count one thing twice."""
 
     def doubled(table: pa.Table) -> pa.Table:
         words = table[column].to_pylist()

@@ -222,7 +222,7 @@ def test_numbers_have_no_digits_that_another_machine_would_not_have() -> None:
 
 
 def test_repeated_pictures_are_a_setting() -> None:
-    """A score leaves them out: claimed falsely, they would make any model perfect beside those that claim none."""
+    """A score leaves them out: claimed falsely, they would make any model perfect next to those that claim none."""
     rows = static_rows("m")
     told = [row | ({"image_sha256": str(row["sample_id"])} if row["condition"] in ("original", "grey") else {})
             for row in rows]  # fmt: skip

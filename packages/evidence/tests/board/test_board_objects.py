@@ -125,7 +125,7 @@ def removed(rows: Rows) -> None:
     ("change", "words"),
     [
         (drop_lost_objects, "has other objects in"),
-        (claim_right, "as right or wrong where its boxes say otherwise"),
+        (claim_right, "as right or wrong if its boxes say otherwise"),
         (other_truth, "where other entries have"),
         (unknown, "leaves out some objects of the class"),
         (removed, "was taken out under"),

@@ -1,4 +1,4 @@
-"""Printed tables as entries, and which entries may stand side by side."""
+"""Printed tables as entries, and which entries may be side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONDITIONS = {
 
 def _facts(name: str) -> list[dict[str, str]]:
     if not (FACTS / name).is_file():
-        pytest.skip("the papers' tables are not beside this checkout")
+        pytest.skip("the papers' tables are not next to this checkout")
     with (FACTS / name).open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -186,7 +186,7 @@ def test_robustbench_becomes_printed_entries(tmp_path: Path) -> None:
     }  # fmt: skip
     assert entry.dataset.name == "CIFAR10"
     assert entry.protocol.settings == {"attack": "AutoAttack", "norm": "Linf", "epsilon": "8/255"}
-    assert entry.model.note == "A paper; Somebody; Nowhere 2024; trained with additional data"
+    assert entry.model.note == "A paper; Someone; Nowhere 2024; trained with additional data"
     other = model_info(_info(tmp_path / "another" / "cifar10" / "Linf", clean_acc="90", additional_data=False))
     assert comparable(entry, other) == (True, "")
     smaller = model_info(_info(tmp_path / "smaller" / "cifar10" / "Linf", eps="18/255"))

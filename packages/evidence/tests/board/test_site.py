@@ -156,7 +156,7 @@ def test_a_site_goes_to_its_own_folder_only(board: Path, tmp_path: Path) -> None
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     with pytest.raises(UserError, match="is no site of a board"):
         build(board, tmp_path / "thesis")
-    with pytest.raises(UserError, match="lies in the board"):
+    with pytest.raises(UserError, match="is in the board"):
         build(board, board / "site")
     with pytest.raises(UserError, match="is not a folder"):
         build(tmp_path / "nowhere", tmp_path / "site")

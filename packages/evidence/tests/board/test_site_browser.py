@@ -151,7 +151,7 @@ def test_the_address_remembers_tab_order_and_filter(browser: Any, site: Path) ->
         assert page.evaluate("document.activeElement.textContent") == "Hard set"
         page.keyboard.press("End")
         assert page.locator(".panel:not([hidden])").get_attribute("data-protocol") == "dynamic"
-        page.locator(".panel:not([hidden]) input[name=q]").fill("nobody is called so")
+        page.locator(".panel:not([hidden]) input[name=q]").fill("no one is called so")
         assert page.locator(".panel:not([hidden]) .none").is_visible()
 
 

@@ -1,4 +1,4 @@
-"""What the site shows beside scores, against the statistics that the report is made of."""
+"""What the site shows next to scores, against the statistics that the report is made of."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_an_honest_entry_agrees(static: Path, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["agrees"] for row in rows] == ["True"] * 61
     assert rows[-1]["sample_id"] == "'=1+1"  # a stranger's name is no formula
-    # a seed that nobody knew beforehand, each time another
+    # a seed that no one knew beforehand, each time another
     one, other = (verify(static, DATA, rows=3, device="cpu") for _ in range(2))
     assert one.seed != other.seed
     assert [f"--seed {found.seed}" in found.sentences()[1] for found in (one, other)] == [True, True]
@@ -300,7 +300,7 @@ NAMES = {
     "clip:ViT-B-32@openai": True, "clip:hf/openai/clip-vit-base-patch32": True, "embedded:resnet_rho95": True,
     "timm:resnet18?pretrained=false&seed=3": True, "clip:embedded?template=an image of a {class}": True,
     "timm:resnet50?labels=imagenet": True,
-    # code beside the weights, or weights that are pickles
+    # code next to the weights, or weights that are pickles
     "python:os:system": False, "timm:hf-hub:somebody/model": False, "clip:hf-hub:somebody/model": False,
     "torch:resnet18@/etc/passwd": False, "onnx:x.onnx": False, "local-dir:/etc": False, "vlm+python:os:system": False,
     # files of this machine
@@ -393,7 +393,7 @@ ROW = {
         ({"status": "error"}, {}, False),
         # a tie that last digits decide
         ({}, {"prediction": "fox", "correct": False, "probability_of_label": 0.498, "topk": ["fox", "dog"]}, True),
-        # the same answer, and the entry says that it is right where it is not
+        # the same answer, and the entry says that it is right if it is not
         ({"prediction": "fox", "prediction_restricted": "fox"}, {"prediction": "fox", "correct": False}, False),
         # a tie the other way round, and one that cannot be
         ({"prediction": "fox", "correct": False}, {}, True),

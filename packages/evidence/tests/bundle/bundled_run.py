@@ -1,4 +1,4 @@
-"""A small real run below somebody's home folder, and archives of any kind made of its bundle."""
+"""A small real run below someone's home folder, and archives of any kind made of its bundle."""
 
 from __future__ import annotations
 

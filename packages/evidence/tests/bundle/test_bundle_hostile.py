@@ -1,4 +1,4 @@
-"""Bundles that somebody made to do harm, or that broke on the way: each is refused, and nothing is written."""
+"""Bundles that someone made to do harm, or that broke on the way: each is refused, and nothing is written."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_missing_file_and_a_target_that_is_there(members: Members, tmp_path: P
         ("tables/" + "a" * 300 + ".csv", "long"),
         ("a/" * 20 + "a.csv", "deep"),
         ("spec.json/a.csv", "file and a folder"),
-        ("README.TXT", "cannot tell apart"),
+        ("README.TXT", "cannot distinguish"),
         ("tables/", "cannot write"),
     ],
 )
@@ -123,7 +123,7 @@ def test_names_that_lead_elsewhere(name: str, sentence: str, members: Members, t
 
 def test_accents_that_a_mac_spells_another_way(members: Members, tmp_path: Path) -> None:
     both = {**members, "tables/caf\u00e9.csv": b"1", "tables/cafe\u0301.csv": b"2"}
-    refused(pack(with_manifest(both), tmp_path / "a.zip"), "cannot tell apart")
+    refused(pack(with_manifest(both), tmp_path / "a.zip"), "cannot distinguish")
 
 
 def test_a_member_twice(members: Members, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_member_twice(members: Members, tmp_path: Path) -> None:
         warnings.simplefilter("ignore", UserWarning)
         with zipfile.ZipFile(path, "a") as archive:
             archive.writestr("spec.json", b"{}")
-    refused(path, "cannot tell apart")
+    refused(path, "cannot distinguish")
 
 
 def test_a_name_with_a_hidden_end(members: Members, tmp_path: Path) -> None:

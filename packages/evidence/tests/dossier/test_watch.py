@@ -117,7 +117,7 @@ def test_new_photos_are_held_only_against_what_was_tested(tmp_path, monkeypatch)
     cv2.imwrite(f"photos/{samples[0].label}/more.png", samples[1].image.load())  # an image that was not tested
     assert holdfast.audit_watch("series", photos="diorama:test?n=40&seed=8")["entries"][-1]["tested"] == 36
     cv2.imwrite("photos/loose.png", samples[1].image.load())
-    assert len(unlabelled("photos")) == 38, "images in class folders and beside them"
+    assert len(unlabelled("photos")) == 38, "images in class folders and next to them"
     (tmp_path / "photos" / "loose.png").unlink()
     cv2.imwrite(f"photos/{samples[0].label}/0.png", samples[1].image.load())
     with pytest.raises(UserError, match="1 of the 36 images that run 1 tested, or the weights"):

@@ -215,7 +215,7 @@ def test_a_variance_that_fits_nothing() -> None:
     assert [(one.kind, one.expected) for one in off] == [("variance_off", "0.0467")]
 
 
-@pytest.mark.skipif(not FACTS.is_dir(), reason="the folder of printed tables is not beside this checkout")
+@pytest.mark.skipif(not FACTS.is_dir(), reason="the folder of printed tables is not next to this checkout")
 def test_the_fact_files_themselves() -> None:
     clean = ["fmr_table1", "fmr_table3", "fmr_table13", "ximagenet12_figure9", "ximagenet12_table1"]
     for name in clean:

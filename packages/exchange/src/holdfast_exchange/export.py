@@ -70,7 +70,7 @@ def export(
         masks: a folder of masks that bear the samples' names.
         images: whether images and masks go along; always, to FiftyOne, and never, to model-index.
         scores: what gives the numbers of one model's classified rows; the board's, for the same digits.
-        progress: told how far it is.
+        progress: called with how far it is.
     """
     if to not in EXPORTS:
         raise unknown("format", to, EXPORTS)

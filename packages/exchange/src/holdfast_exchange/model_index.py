@@ -73,7 +73,7 @@ class ModelScore:
 class ModelResults:
     """The results of one model in one protocol."""
 
-    protocol: str  # its name, which tells apart the results of one model
+    protocol: str  # its name, which distinguishes the results of one model
     scores: Sequence[ModelScore]  # the numbers, the most telling first
     settings: Mapping[str, Any] = field(default_factory=dict)  # how it was measured, JSON values
     task: str = "image-classification"  # one of the hub's
@@ -195,7 +195,7 @@ def _of_other_tasks(subject: ExportSubject) -> dict[str, list[ModelResults]]:
     tasks = set(pc.unique(subject.rows["task"]).to_pylist())
     opened = Results(subject.run)
     raw = subject.run.rows(["model"])["model"].cast(pa.string()).to_pylist()
-    names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are told to others
+    names = dict(zip(raw, subject.rows["model"].to_pylist(), strict=True))  # as they are asked to others
     measured: dict[str, list[ModelResults]] = {}
 
     def score(row: Mapping[Any, Any], name: str, column: str, counted: str = "n") -> ModelScore:

@@ -262,7 +262,7 @@ def _check_sentinels(sentinels: Sequence[Sentinel], questions: Sequence[VoteQues
 
 
 def settings_of(stored: Mapping[str, Any]) -> Settings:
-    """Return the rules that a campaign's row holds; what another version wrote besides is left out."""
+    """Return the rules that a campaign's row holds; what another version added is left out."""
     known = {field.name for field in fields(Settings)}
     kept = {key: value for key, value in stored.items() if key in known}
     return Settings(**kept | {"questions": tuple(kept.get("questions", ()))})
@@ -321,7 +321,7 @@ def take_back(connection: Connection, campaign_id: int, which: ColumnElement[boo
 
 
 def progress(connection: Connection, campaign_id: int, *, now: float) -> dict[str, Any]:
-    """Return images, tasks, votes (``held``: owed by open tasks, ``wanted``: the most to come), also per person."""
+    """Return images, tasks, votes (``held``: expected of open tasks, ``wanted``: at most), also per person."""
     settings = get_campaign(connection, campaign_id).settings
     done = settled(settings)
     judged = select(
@@ -365,7 +365,7 @@ def usual_minutes(connection: Connection, campaign_id: int, *, least: int = 3) -
 
 
 def _people(connection: Connection, campaign_id: int, now: float) -> list[dict[str, Any]]:
-    # A task whose time is over counts as expired even before somebody has taken it back.
+    # A task whose time is over counts as expired even before someone has taken it back.
     status = case(((tasks.c.status == "open") & (tasks.c.expires_at <= now), "expired"), else_=tasks.c.status)
     counts = [func.sum(case((status == name, 1), else_=0)).label(name) for name in _TASK_STATUSES]
     query = select(people.c.id.label("person_id"), people.c.name, *counts).join(tasks, tasks.c.person_id == people.c.id)

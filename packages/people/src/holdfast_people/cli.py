@@ -40,7 +40,7 @@ DatabaseUrl = Annotated[
 Host = Annotated[str, Option(help="Address to listen on; other machines reach all but 127.0.0.1.")]
 Port = Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 PublicUrl = Annotated[
-    str, Option(help="Address that people type, if a proxy (for https) stands in front.", show_default=False)
+    str, Option(help="Address that people type, if a proxy (for https) is in front.", show_default=False)
 ]
 
 

@@ -98,8 +98,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        # SQLite's own waiting is polling, and whoever polls at the right moment wins; this queue is quick. Writers of
-        # other processes still meet in SQLite.
+        # SQLite's own waiting is polling, and anyone who polls at the right moment wins; this queue is quick. Writers
+        # of other processes still meet in SQLite.
         self._writer = Lock() if self.is_sqlite else None
 
     @property

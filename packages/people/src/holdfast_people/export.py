@@ -97,7 +97,7 @@ def export_campaign(
         problems = _publish(tables["images"], shelf, judged, out / "accepted")
         decisions = tables["images"]["decision"].value_counts()
         counts = {name: int(decisions.get(name, 0)) for name in ("accepted", "rejected")}
-        counts["undecided"] = len(judged) - sum(counts.values())  # also images that nobody has voted on
+        counts["undecided"] = len(judged) - sum(counts.values())  # also images that no one has voted on
         write_json(
             out / SUMMARY,
             {"verb": "review", "campaign": votes.campaign, "kind": votes.kind, "rule": votes.rule}
@@ -202,7 +202,7 @@ def _remove_stale(out: Path, kept: set[str]) -> None:
 
 
 KEPT = 8  # campaigns whose results are kept, at about 100 kB each
-Tables = dict[str, list[dict[str, Any]]]  # rows of each table by name; None where there is no number
+Tables = dict[str, list[dict[str, Any]]]  # rows of each table by name; None if there is no number
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _state(connection: Connection, campaign: Campaign, now: float) -> str:
 
 
 def _plain(rows: Any) -> list[dict[str, Any]]:
-    """Return the records with None where there is no number."""
+    """Return the records with None if there is no number."""
     return [
         {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
         for row in rows

@@ -1,6 +1,6 @@
 """Identity: people, their invitations and sessions, and the audit log.
 
-Tokens are random, shown once, and stored as SHA-256 only: whoever reads the database cannot log in with it.
+Tokens are random, shown once, and stored as SHA-256 only: anyone who reads the database cannot log in with it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def open_invitation(connection: Connection, token: str, *, name: str, now: float
         raise UserError(_NO_LINK)
     if not invitation.person.name:
         if not one_line(name):
-            raise UserError("say your name, so that your work can be told from others'")
+            raise UserError("say your name, so that your work can be told apart")
         connection.execute(update(people).where(people.c.id == invitation.person.id).values(name=one_line(name)))
     if not invitation.opened:
         connection.execute(update(invitations).where(invitations.c.id == invitation.id).values(opened_at=now))

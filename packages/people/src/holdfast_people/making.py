@@ -159,13 +159,13 @@ def _continued(connection: Connection, existing: campaigns.Campaign, kind: str, 
         raise UserError(
             f"the campaign {existing.name!r} is of the kind {existing.kind}, not {kind}; give another --name"
         )
-    said = f"the campaign {existing.name!r} is there and goes on as it was opened"
+    said = f"the campaign {existing.name!r} is there and continues as it was opened"
     said += "" if existing.status == "open" else f"; it is {existing.status}: the administration page opens it again"
     return OpenedCampaign(existing.id, existing.name, (said,))
 
 
 def _without(known: Collection, judged: Sequence[Sample]) -> Collection:
-    """Return the images without those that are judged, so that nobody sees one twice."""
+    """Return the images without those that are judged, so that no one sees one twice."""
 
     def content(sample: Sample) -> str:
         try:

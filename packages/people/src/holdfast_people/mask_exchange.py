@@ -115,7 +115,7 @@ def list_sets(connection: Connection) -> list[dict[str, Any]]:
 
 
 def get_set(connection: Connection, set_id: int) -> dict[str, Any]:
-    """Return name of the dataset, folder and guide of a set; a UserError where there is none."""
+    """Return name of the dataset, folder and guide of a set; a UserError if there is none."""
     query = select(sources.c.name, mask_sets.c.folder, mask_sets.c.guide).join(sources).where(mask_sets.c.id == set_id)
     row = connection.execute(query).mappings().first()
     if row is None:
@@ -123,7 +123,7 @@ def get_set(connection: Connection, set_id: int) -> dict[str, Any]:
     return dict(row)
 
 
-COCO = "coco.json"  # file name beside the PNGs
+COCO = "coco.json"  # file name next to the PNGs
 
 
 def mask_rows(connection: Connection, set_id: int) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ def coco_bytes(connection: Connection, set_id: int) -> tuple[int, bytes]:
 
 
 def write_coco(connection: Connection, set_id: int) -> None:
-    """Write the COCO file beside a set's PNGs."""
+    """Write the COCO file next to a set's PNGs."""
     write_atomic(Path(get_set(connection, set_id)["folder"], COCO), coco_bytes(connection, set_id)[1])
 
 
@@ -185,7 +185,7 @@ def import_masks(
     taken = Taken(unknown=unknown)
     for place, entry in sorted(matched.items()):
         drawing = known[place]
-        if entry.masks:  # an image without any object is one that nobody drew on yet
+        if entry.masks:  # an image without any object is one that no one drew on yet
             try:
                 _take(database, drawing, entry, size(drawing.image_id), taken, now)
             except (SampleError, UserError) as error:

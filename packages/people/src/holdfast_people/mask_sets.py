@@ -115,7 +115,7 @@ def reconcile(database: Database, set_id: int, *, now: float, progress: Progress
 
 
 def file_sha256(drawing: Drawing) -> str:
-    """Return the hash of a mask's PNG as it is now; empty where there is none."""
+    """Return the hash of a mask's PNG as it is now; empty if there is none."""
     try:
         return bytes_sha256(drawing.file.read_bytes())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Masks that people draw: versions in the database, the newest as a PNG, and nobody's work overwritten silently.
+"""Masks that people draw: versions in the database, the newest as a PNG, and no one's work overwritten silently.
 
 The PNG is written before the transaction that records it ends. So after a crash the folder is never behind the
-database; where it is ahead, or somebody else changed the file, ``notice`` makes a version of what it finds.
+database; where it is ahead, or someone else changed the file, ``notice`` makes a version of what it finds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLLAPSE_S = 600.0  # autosaves of one person within this many seconds become on
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """An image whose mask is drawn; ``version`` is the newest one's, 0 where there is none."""
+    """An image whose mask is drawn; ``version`` is the newest one's, 0 if there is none."""
 
     id: int
     set_id: int
@@ -50,7 +50,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A mask as COCO's compressed run lengths, and where it comes from; ``person`` is '' where nobody drew it."""
+    """A mask as COCO's compressed run lengths, and where it comes from; ``person`` is '' if no one drew it."""
 
     id: int
     version: int
@@ -72,7 +72,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Nothing was saved: somebody saved ``newest`` after the version that the sent mask is based on."""
+    """Nothing was saved: someone saved ``newest`` after the version that the sent mask is based on."""
 
     newest: Version
 
@@ -91,7 +91,7 @@ def save(
 ) -> Version | Conflict:
     """Make a mask the newest version; it is in its PNG when this returns.
 
-    Sending the same again changes nothing. ``base`` is the version that it was drawn upon, 0 where there was none. What
+    Sending the same again changes nothing. ``base`` is the version that it was drawn upon, 0 if there was none. What
     the same ``editor`` (an open page) saved last is no conflict to it: its answer may have been lost on the way.
     """
     drawing = notice(connection, get_drawing(connection, mask_image_id, lock=True), now=now)
@@ -107,7 +107,7 @@ def save(
         "version": drawing.version + 1, "person_id": person_id, "height": height, "width": width, "counts": counts,
         "done": done, "how": how[:60], "editor": editor[:64], "created_at": now,
     }  # fmt: skip
-    if newest is None:  # what lies there and made no version could not be read
+    if newest is None:  # what is there and made no version could not be read
         _put_aside(drawing)
     sha256 = write_png(drawing.file, mask)
     own = newest is not None and person_id is not None and newest.person_id == person_id
@@ -151,7 +151,7 @@ def notice(connection: Connection, drawing: Drawing, *, now: float) -> Drawing:
 def insert_version(
     connection: Connection, mask_image_id: int, base: int, mask: Mask, how: str, now: float, *, counts: str = ""
 ) -> None:
-    """Store a version that nobody drew on the page, based on ``base``."""
+    """Store a version that no one drew on the page, based on ``base``."""
     facts = {
         "mask_image_id": mask_image_id, "version": base + 1, "base": base, "person_id": None,
         "height": mask.shape[0], "width": mask.shape[1], "counts": counts or mask_rle(mask), "done": False,
@@ -194,7 +194,7 @@ def _point(connection: Connection, drawing: Drawing, *, version: int, status: st
 
 
 def get_drawing(connection: Connection, mask_image_id: int, *, lock: bool = False) -> Drawing:
-    """Return one image of a set; with ``lock``, nobody else can save it until the transaction ends."""
+    """Return one image of a set; with ``lock``, no one else can save it until the transaction ends."""
     if lock:  # in SQLite the transaction is the lock
         connection.execute(select(mask_images.c.id).where(mask_images.c.id == mask_image_id).with_for_update())
     row = connection.execute(drawings_query().where(mask_images.c.id == mask_image_id)).first()
@@ -227,7 +227,7 @@ def _version_columns() -> Select[Any]:
 
 
 def get_version(connection: Connection, mask_image_id: int, version: int) -> Version:
-    """Return one version; UserError where there is none of this number (autosaves replace each other)."""
+    """Return one version; UserError if there is none of this number (autosaves replace each other)."""
     of = mask_versions.c
     row = connection.execute(_version_columns().where(of.mask_image_id == mask_image_id, of.version == version)).first()
     if row is None:

@@ -26,7 +26,7 @@ _THREADS = 4
 
 @dataclass(frozen=True)
 class Seen:
-    """An image as its source has it now: nothing where it is gone, no hashes where it cannot be read."""
+    """An image as its source has it now: nothing if it is gone, no hashes where it cannot be read."""
 
     sample: Sample | None = None
     sha256: str = ""
@@ -120,7 +120,7 @@ def person_names(connection: Connection, campaign_id: int) -> dict[int, str]:
 
 def _votes(campaign: Campaign, table: pa.Table, *, now: float, images: int) -> Votes:
     facts = {
-        "images": images,  # to be judged, whether somebody has yet or not
+        "images": images,  # to be judged, whether someone has yet or not
         "status": campaign.status,
         "settings": asdict(campaign.settings),
         "exported_at": _moment(now).isoformat(timespec="seconds"),
@@ -156,7 +156,7 @@ def _rows(connection: Connection, campaign_id: int) -> list[dict[str, Any]]:
     )  # fmt: skip
     names = [*result.keys()]
     rows = [dict(zip(names, row, strict=True)) for row in result]
-    # after the votes, so that whatever somebody has voted on is there
+    # after the votes, so that whatever someone has voted on is there
     shown = {row["item_id"]: dict(row) for row in connection.execute(pictures).mappings()}
     return [shown[row["item_id"]] | row for row in rows]
 

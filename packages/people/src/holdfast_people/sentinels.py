@@ -1,6 +1,6 @@
 """Sentinels: images with known answers, as controls in a task and as two examples to learn from.
 
-All are copies, made once, in the shapes of the images to judge and beside the database: what a browser could tell
+All are copies, made once, in the shapes of the images to judge and next to the database: what a browser could learn
 of where an image comes from (its shape, its format, how long it takes to read) is then the same for all of them.
 """
 
@@ -24,7 +24,7 @@ from holdfast.data.writers import encode_image
 from holdfast.store import write_table
 
 POSITIVE, NEGATIVE, TRAINING = "positive", "negative", "training"
-DESTROYED = "destroyed"  # condition of a copy that nobody should call natural
+DESTROYED = "destroyed"  # condition of a copy that no one should call natural
 _TILES = 4
 _FEW = 3  # of each role: fewer would be known by heart after two tasks
 
@@ -131,7 +131,7 @@ def fitted(image: Image, height: int, width: int) -> Image:
 
 
 def destroy(image: Image, rng: np.random.Generator) -> Image:
-    """Return a copy that nobody calls natural: sixteen shuffled tiles, every other one a negative."""
+    """Return a copy that no one calls natural: sixteen shuffled tiles, every other one a negative."""
     height, width = image.shape[:2]
     rows, columns = (np.linspace(0, side, _TILES + 1).astype(int) for side in (height, width))
     order = rng.permutation(_TILES * _TILES)
@@ -161,7 +161,7 @@ def _nearest(image: Image, shapes: Sequence[tuple[int, int]]) -> tuple[int, int]
 
 
 def _another(label: str, classes: Sequence[str], rng: np.random.Generator) -> str:
-    """Return a class that shares no word with the label; '' where there is none."""
+    """Return a class that shares no word with the label; '' if there is none."""
     own = set(_plain(label).split())
     others = [name for name in classes if not own & set(_plain(name).split())]
     return str(rng.choice(others)) if others else ""

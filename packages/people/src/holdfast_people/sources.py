@@ -136,7 +136,7 @@ def open_pool(text: str, *, only: str, folder: Path) -> ReviewPool:
     if (run / "spec.json").is_file():
         if Run.open(run).spec().get("verb") == "perturb":
             return _walked(Run.open(run.resolve()), only, folder)
-        # generate and synth leave the same file beside the images that they made.
+        # generate and synth leave the same file next to the images that they made.
         if not (run / "manifest.parquet").is_file() and not any(run.glob("*.tar")):
             raise UserError(f"{text} is a run, which has no images; name the dataset it was made from")
     reference = absolute_reference(text)
@@ -194,7 +194,7 @@ def _rejected(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _originals(run: Run) -> Collection | None:
-    """Return the images that the walks started from, or None where they are missing."""
+    """Return the images that the walks started from, or None if they are missing."""
     known = set(run.samples()["sample_id"].to_pylist())
     try:
         collection = load_collection(str(run.spec().get("data", "")))

@@ -106,7 +106,7 @@ items = _table(  # an image of a campaign and the class that people are asked ab
     Column("asked", Text, nullable=False),  # the class in the question; of a negative not the image's own
     Column("expected", JSON, nullable=False),  # {} or, of sentinels and training images, question → allowed answers
     Column("held", Integer, nullable=False),  # open tasks that have it
-    Column("counted", Integer, nullable=False),  # people whose answer stands
+    Column("counted", Integer, nullable=False),  # people whose answer is
     Column("yes", Integer, nullable=False, server_default=sa.text("0")),  # of these, by the campaign's rule
     Column("lot", Float, nullable=False),  # a random order among items equally far
     Column("token", String(43), unique=True),  # of training images, by which a browser asks for them
@@ -142,7 +142,7 @@ places = _table(  # one image of a task
     Index("uq_places_judged", "item_id", "person_id", unique=True, **where("role = 'judge'")),
 )
 
-votes = _table(  # never changed: the last one of a place counts, while its task stands
+votes = _table(  # never changed: the last one of a place counts, while its task counts
     "votes",
     refers("place_id", "places", index=True),
     Column("key", String(36), nullable=False, unique=True),  # the client's, so that sending again counts once
@@ -167,8 +167,8 @@ mask_images = _table(  # an image whose mask people draw
     Column("path", Text, nullable=False),  # of the PNG in the folder
     Column("file_name", Text, nullable=False),  # of the image in COCO files
     Column("status", String(20), nullable=False),  # new | automatic | draft | done
-    Column("confidence", Float),  # of the automatic mask; -1 where there was none, nothing where nobody said
-    Column("version", Integer, nullable=False),  # of the newest; 0 where there is none
+    Column("confidence", Float),  # of the automatic mask; -1 if there was none, nothing if no one said
+    Column("version", Integer, nullable=False),  # of the newest; 0 if there is none
     Column("sha256", String(64), nullable=False),  # of the PNG as we left it, so that a change from outside shows
     UniqueConstraint("mask_set_id", "image_id"),
 )
@@ -177,7 +177,7 @@ mask_versions = _table(
     "mask_versions",
     refers("mask_image_id", "mask_images"),
     Column("version", Integer, nullable=False),
-    refers("person_id", "people", nullable=True),  # nobody: what was there before
+    refers("person_id", "people", nullable=True),  # no one: what was there before
     Column("base", Integer, nullable=False),  # the version that it was drawn upon
     Column("height", Integer, nullable=False),
     Column("width", Integer, nullable=False),

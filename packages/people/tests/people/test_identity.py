@@ -39,7 +39,7 @@ def test_a_person_comes_in_and_stays(database: Database) -> None:
         assert (found.id, found.note, found.person.name, found.opened) == (number, "for Ann", "", False)
         session = open_invitation(connection, token, name=" Ann \n Smith", now=NOW)
         assert person_of_session(connection, session, now=NOW) == Person(found.person.id, "Ann Smith", "member")
-        again = open_invitation(connection, token, name="Somebody else", now=NOW + 1)  # on another device
+        again = open_invitation(connection, token, name="Someone else", now=NOW + 1)  # on another device
         assert again != session
         assert person_of_session(connection, again, now=NOW + 1) == Person(found.person.id, "Ann Smith", "member")
 

@@ -111,7 +111,7 @@ def test_what_is_no_coco_file_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         ("a.jpg", None),  # of two folders
         ("b.jpg", 2),
         ("cats\\b.jpg", 2),
-        ("c.png", 4),  # c.jpg beside c.png
+        ("c.png", 4),  # c.jpg next to c.png
         ("c.gif", None),
         ("d.jpg", None),
         ("", None),

@@ -173,7 +173,7 @@ def test_a_crash_between_file_and_database(database: Database, tmp_path: Path) -
 def test_nobody_is_overwritten_unseen(
     tmp_path_factory: pytest.TempPathFactory, moves: list[tuple[int, int, int, bool]]
 ) -> None:
-    """Whoever saves has seen the newest version, or gets it back; file and database agree after every step."""
+    """Anyone who saves has seen the newest version, or gets it back; file and database agree after every step."""
     folder = tmp_path_factory.mktemp("moves")
     database = open_database(folder / "people.sqlite")
     take_in(database, folder / "masks", samples("ball/a"))

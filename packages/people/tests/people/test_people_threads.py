@@ -33,7 +33,7 @@ class Clock:
 
 
 class Reviewer:
-    """Somebody who answers, sends things twice, sometimes carelessly, and sometimes leaves a task lying."""
+    """Someone who answers, sends things twice, sometimes carelessly, and sometimes leaves a task lying."""
 
     def __init__(self, database: Database, small: Small, person: int, clock: Clock, *, careful: bool) -> None:
         self.database, self.small, self.person, self.clock, self.careful = database, small, person, clock, careful
@@ -48,7 +48,7 @@ class Reviewer:
                 return
             try:
                 self.judge(task)
-            except UserError as error:  # too slow, and somebody took it back
+            except UserError as error:  # too slow, and someone took it back
                 assert "time of this task is up" in str(error)
 
     def judge(self, task: AssignedTask) -> None:
@@ -100,7 +100,7 @@ def test_many_people_at_once(database: Database) -> None:
 
 
 def check(database: Database, small: Small) -> None:
-    """The counters are what the tasks say, and nobody had an image twice."""
+    """The counters are what the tasks say, and no one had an image twice."""
     with database.reading() as connection:
         query = select(places.c.item_id, tasks.c.status, places.c.person_id).join(tasks, tasks.c.id == places.c.task_id)
         had = connection.execute(query.where(places.c.role == "judge")).all()

@@ -86,7 +86,7 @@ def test_controls_are_asked_as_the_judged_are_and_look_like_them(database: Datab
     pictures = {row["image_id"]: shelf.sample(int(str(row["image_id"]))).image.load() for row in rows}
     judged = {pictures[row["image_id"]].shape for row in by_role["judge"]}
     assert judged == {(40, 60, 3), (64, 40, 3)} and {picture.shape for picture in pictures.values()} == judged
-    # Every image is another one: nobody meets one twice.
+    # Every image is another one: no one meets one twice.
     assert len({picture.tobytes() for picture in pictures.values()}) == len(rows)
     with database.reading() as connection:
         assert get_campaign(connection, found.campaign_id).settings == Settings()
@@ -100,7 +100,7 @@ def test_a_campaign_that_is_there_is_continued(database: Database, tmp_path: Pat
         database, tmp_path, pool=str(pool), name="mine", settings=Settings(people_per_image=3, at_least=1)
     )
     assert first.campaign_id == again.campaign_id and rows == same
-    assert "goes on as it was opened" in again.sentences[0]
+    assert "continues as it was opened" in again.sentences[0]
     with pytest.raises(UserError, match="'mine' is of the kind quality, not oracle"):
         made(database, tmp_path, pool=str(pool), name="mine", kind="oracle")
     other = shapes(tmp_path / "elsewhere" / "pool", range(2))
@@ -125,7 +125,7 @@ def test_what_generate_and_synth_wrote_is_a_pool(database: Database, tmp_path: P
 
 
 def test_a_limit_is_even_over_classes_and_by_chance_within_one(database: Database, tmp_path: Path) -> None:
-    """The images of a dynamic evaluation lie in the order of the models; the first ones would be all of one."""
+    """The images of a dynamic evaluation are in the order of the models; the first ones would be all of one."""
     pool, known = shapes(tmp_path / "pool", range(20)), shapes(tmp_path / "known", range(30, 40))
     chosen = []
     for seed in (0, 0, 1):

@@ -40,7 +40,7 @@ def open_set(state: ServerState, tmp_path: Path, count: int = 3) -> int:
 
 
 def stored(tmp_path: Path, name: str = "ball/0") -> np.ndarray:
-    """The mask on the disk, by a reader that is not ours; empty where there is no file."""
+    """The mask on the disk, by a reader that is not ours; empty if there is no file."""
     path = tmp_path / "masks" / f"{name}.png"
     if not path.exists():
         return np.zeros((HEIGHT, WIDTH), bool)
@@ -88,7 +88,7 @@ class Artist:
         self.page.wait_for_selector("[data-part=busy]", state="hidden")
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Where the middle of a pixel lies on the screen while the whole image is shown."""
+        """Where the middle of a pixel is on the screen while the whole image is shown."""
         box = self.page.locator("canvas[data-part=canvas]").bounding_box()
         assert box is not None
         scale = min((box["width"] - 2 * MARGIN) / WIDTH, (box["height"] - 2 * MARGIN) / HEIGHT)
@@ -96,7 +96,7 @@ class Artist:
         return box["x"] + left + (x + 0.5) * scale, box["y"] + top + (y + 0.5) * scale
 
     def drag(self, *points: tuple[int, int], steps: int = 1) -> None:
-        """Press the mouse on the first pixel, pass the others, let go on the last."""
+        """Press the mouse on the first pixel, pass the others, let continue the last."""
         self.page.mouse.move(*self.at(*points[0]))
         self.page.mouse.down()
         for point in points[1:]:

@@ -1,4 +1,4 @@
-"""What the tests of pages share: a browser, a server over an empty folder, somebody who draws."""
+"""What the tests of pages share: a browser, a server over an empty folder, someone who draws."""
 
 from __future__ import annotations
 

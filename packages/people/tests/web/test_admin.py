@@ -149,7 +149,7 @@ def test_pictures_of_a_task_are_alike_and_its_owners_alone(server: Serving, tmp_
     assert again.status_code == 304 and not again.content
     assert other.get(f"/media/places/{tokens[0]}").status_code == 404
     assert server.client("admin").get(f"/media/places/{tokens[0]}").status_code == 404
-    assert mine.get("/media/images/1").status_code == 404  # nobody looks up the images of a campaign by number
+    assert mine.get("/media/images/1").status_code == 404  # no one looks up the images of a campaign by number
     sheet = mine.get(f"/api/review/campaigns/{campaign}").json()
     assert mine.get(f"/media/training/{sheet['examples'][0]['token']}").status_code == 200
 
@@ -280,13 +280,13 @@ def test_opening_a_campaign_in_a_browser(server: Serving, tmp_path: Path) -> Non
         page = context.new_page()
         page.goto(f"{server.url}/admin")
         page.get_by_label("Name", exact=True).fill("the first <one>")
-        # As it stands: what is judged and what is certain are not the same dataset.
+        # As it is: what is judged and what is certain are not the same dataset.
         page.get_by_role("button", name="Open the campaign").click()
         page.wait_for_url("**/admin/campaigns/*")
         assert page.locator("h1").inner_text() == "the first <one>"
         told = page.locator("#told").inner_text()
         assert "11 images to judge" in told and "Left out" in told and broken.stem in told
-        page.goto(f"{server.url}/admin/people")  # a long word of somebody's pushes no button off the page
+        page.goto(f"{server.url}/admin/people")  # a long word of someone's pushes no button off the page
         button = page.get_by_role("row", name="x" * 100).get_by_role("button", name="Withdraw").bounding_box()
         assert button is not None and button["x"] + button["width"] <= 1280
         browser.close()

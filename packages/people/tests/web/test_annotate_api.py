@@ -191,11 +191,11 @@ def test_images_that_were_passed_are_not_prepared(tmp_path: Path, looker: Looker
             while not looker.at_work:
                 time.sleep(0.01)
             waiting = []
-            for drawing in (2, 3, 4, 5):  # somebody leafs through the images
+            for drawing in (2, 3, 4, 5):  # someone leafs through the images
                 client.get(f"/api/annotate/masks/{drawing}").raise_for_status()
                 waiting.append(threads.submit(client.post, f"/api/annotate/masks/{drawing}/prepare"))
             assert all(one.result().status_code == 204 for one in waiting[:3])
-            assert not busy.done(), "nobody waits for what they passed"
+            assert not busy.done(), "no one waits for what they passed"
             looker.may_go_on.set()
             assert busy.result().status_code == 200 and waiting[3].result().status_code == 204
     assert len(looker.embedded) == 2, "the image at work and the one that is open"

@@ -57,7 +57,7 @@ def test_there_and_back(tmp_path: Path, photos: Path, truth: dict[str, np.ndarra
     out = tmp_path / "out.json"
     assert "12 masks" in run(tmp_path, photos, "--export", str(out))  # the dataset's own
     bare = tmp_path / "bare"
-    (photos / "images").rename(bare)  # the same images without masks beside them
+    (photos / "images").rename(bare)  # the same images without masks next to them
     given = ["people", "annotate", str(bare), "--masks", str(tmp_path / "again"), "--state", str(tmp_path / "state")]
     result = CliRunner().invoke(app, [*given, "--quiet", "--import", str(out)])
     assert result.exit_code == 0 and "12 masks taken in, 0 were there already" in result.output

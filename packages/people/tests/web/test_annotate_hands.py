@@ -99,7 +99,7 @@ def test_keys_after_a_click_on_a_button_are_the_pictures(artist: Artist, tmp_pat
     artist.press("0", "Shift+ArrowRight", "Enter", "Enter")
     artist.saved()
     assert np.array_equal(stored(tmp_path), stroke((81, 60)))
-    # Somebody without a mouse stays where they are.
+    # Someone without a mouse stays where they are.
     grow = artist.page.locator("[data-do=grow]")
     grow.focus()
     artist.press("Enter")
@@ -165,7 +165,7 @@ def test_work_after_done_is_not_left_behind(browser: Any, tmp_path: Path) -> Non
     artist.drag((30, 40), (90, 71))
     with serving(tmp_path / "state", port=port):
         artist.saved()
-        assert artist.page.evaluate("() => asked") == 0, "they went on drawing here"
+        assert artist.page.evaluate("() => asked") == 0, "they continued drawing here"
         assert np.array_equal(stored(tmp_path), stroke((30, 40), (90, 71)))
 
 
@@ -190,7 +190,7 @@ def test_comparing_while_the_server_is_away(artist: Artist) -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_decision_that_was_left_at_another_server(browser: Any, tmp_path: Path, again: bool) -> None:
-    """Two masks wait for a decision; then the same address has the same images anew, or others."""
+    """Two masks wait for a decision; then the same address has the same images again, or others."""
     with serving(tmp_path / "first") as server:
         set_id = open_set(server.state, tmp_path)
         ann, ben = (Artist(browser, server, set_id, name=name).open(1) for name in ("Ann", "Ben"))

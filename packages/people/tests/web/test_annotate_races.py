@@ -100,7 +100,7 @@ def test_a_decision_is_asked_for_on_its_own_image_and_once(artist: Artist, serve
     somebody_saves(server)
     versions = Held(page, "**/versions/*")
     artist.drag((30, 90), (90, 91))
-    question = versions.next()  # about their mask, which is to be shown beside this one
+    question = versions.next()  # about their mask, which is to be shown next to this one
     images = Held(page, "**/api/annotate/masks/2", "GET")
     artist.press("n")
     opening = images.next()
@@ -195,6 +195,6 @@ def test_images_that_are_opened_again_before_their_masks_arrived(artist: Artist,
         held.stop()
     artist.drag((30, 100), (90, 101))
     artist.saved()
-    assert not page.get_by_role("dialog").is_visible(), "nobody is in conflict with themselves"
+    assert not page.get_by_role("dialog").is_visible(), "no one is in conflict with themselves"
     assert np.array_equal(stored(tmp_path), stroke(*first) | stroke((30, 100), (90, 101)))
     assert np.array_equal(stored(tmp_path, "ball/1"), stroke(*second))

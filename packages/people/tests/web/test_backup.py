@@ -74,7 +74,7 @@ def test_a_backup_made_while_people_vote_has_every_acknowledged_vote(
         promised = set().union(*acknowledged)
         give(commands("back up", column, **known), tmp_path)
         give(commands("and the rest of `--state`", column), tmp_path)
-        wait_for_votes(acknowledged, len(promised) + 10)  # nobody had to wait for the backup to end
+        wait_for_votes(acknowledged, len(promised) + 10)  # no one had to wait for the backup to end
         server.kill()
         for voter in voters:
             voter.join(30)
@@ -91,8 +91,8 @@ def test_a_backup_made_while_people_vote_has_every_acknowledged_vote(
         headers = {"authorization": f"Bearer {sessions[0]}"}
         with httpx.Client(base_url=server.url, headers=headers, timeout=30, trust_env=False) as client:
             body = next(iter(sent[0].values())) | {"key": str(uuid.uuid4())}
-            assert client.post("/api/review/votes", json=body).status_code == 200  # the old session goes on
-            # Images to judge lie where they lay; copies of control images came with the folder.
+            assert client.post("/api/review/votes", json=body).status_code == 200  # the old session continues
+            # Images to judge are where they lay; copies of control images came with the folder.
             for own in sent[0].values():
                 assert client.get(f"/media/places/{own['place']}").status_code == 200
     state = open_server(ServeOptions(state=tmp_path / "restored", database=restored))

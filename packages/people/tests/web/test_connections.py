@@ -1,4 +1,4 @@
-"""A server that somebody floods with connections still answers the others, and its log stays short."""
+"""A server that someone floods with connections still answers the others, and its log stays short."""
 
 from __future__ import annotations
 

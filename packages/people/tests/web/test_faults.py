@@ -79,7 +79,7 @@ def test_a_locked_database_is_said_and_passes(server: Serving, tmp_path: Path) -
         check_503(vote(client, place, key), "busy with another write")
         check_503(admin.post("/api/invitations", json={"note": "x"}), "busy with another write")
         check_503(browser.post("/logout"), "busy with another write")
-        assert client.get("/api/me").status_code == 200  # reading goes on
+        assert client.get("/api/me").status_code == 200  # reading continues
         assert client.get(f"/media/places/{place}").status_code == 200
         assert client.get("/api/health").status_code == 200
     assert (count(server, invitations), count(server, audit)) == before

@@ -60,7 +60,7 @@ def test_connections_without_a_request_are_closed(server: Serving, monkeypatch: 
         assert is_closed_within(again, 10, drip=b"X-More: 1\r\n")
     with connect(server) as endless:
         endless.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\n\r\n")
-        assert is_closed_within(endless, 10, drip=b"x" * 10)  # it was refused, and goes on
+        assert is_closed_within(endless, 10, drip=b"x" * 10)  # it was refused, and continues
 
 
 def test_strangers_may_send_little_where_members_send_masks(server: Serving) -> None:
@@ -122,7 +122,7 @@ def test_a_database_that_is_gone_is_not_described_to_strangers(
         assert answer.status_code == page.status_code == 503
         assert answer.json()["detail"].startswith("the database does not answer; nothing was saved")
         assert str(name) not in answer.text + page.text
-        assert "not currently accepting" in caplog.text  # for whoever runs the server
+        assert "not currently accepting" in caplog.text  # for anyone who runs the server
         assert server.stranger().get("/api/health").status_code == 200
 
 

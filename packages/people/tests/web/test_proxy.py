@@ -61,7 +61,7 @@ class Proxied:
         return client
 
     def join(self, role: str = "member", name: str = "Ada", address: str = "127.0.0.2") -> httpx.Client:
-        """Somebody who has opened an invitation through nginx; their requests carry the token of our pages."""
+        """Someone who has opened an invitation through nginx; their requests carry the token of our pages."""
         state = self.server.state
         with state.database.writing() as connection:
             _, token = identity.invite(connection, note=name, role=role, name=name, now=state.now())
@@ -214,7 +214,7 @@ def test_wrong_links_lock_one_address_out_and_no_other(proxied: Proxied) -> None
 
 
 def slow_reader(place: tuple[str, int], host: str, context: ssl.SSLContext | None) -> socket.socket:
-    """Somebody who asks for a long answer and reads one byte of it."""
+    """Someone who asks for a long answer and reads one byte of it."""
     plain = socket.socket()
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
     plain.settimeout(60)

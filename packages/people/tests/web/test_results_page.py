@@ -157,7 +157,7 @@ def test_results_are_kept_until_something_changes(tmp_path: Path) -> None:
         with database.writing() as connection:
             finish(connection, task_token=task.token, person_id=blaise, now=moment[0])
         assert before.tables is not voted.tables and now().tables is not voted.tables  # finished or discarded
-        with database.writing() as connection:  # as a source does that is read anew, with other labels
+        with database.writing() as connection:  # as a source does that is read again, with other labels
             connection.execute(update(images).values(label=images.c.label + " renamed"))
         categories = [row["value"] for row in now().tables["acceptance"] if row["by"] == "category"]
         assert categories and all(one.endswith(" renamed") for one in categories)

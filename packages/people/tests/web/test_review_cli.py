@@ -93,7 +93,7 @@ def test_export_writes_the_accepted_set_and_every_vote(tmp_path: Path) -> None:
                 sheet = answer_sheet(server.state)
                 for place, one in enumerate(task["pictures"]):
                     role, yes = sheet[one["token"]]
-                    # Nobody calls a disc one; the controls are answered as they should be.
+                    # No one calls a disc one; the controls are answered as they should be.
                     if one["asked"] == "disc" and role in ("judge", "repeat"):
                         yes = False
                     vote = {"place": one["token"], "key": f"{person}{task['token'][:20]}{place:02d}", "seconds": 1.0}

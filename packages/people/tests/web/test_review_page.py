@@ -80,7 +80,7 @@ def test_by_tap_on_a_phone_and_the_way_back(browser: Any, server: Serving, tmp_p
         one.at(f"Example {number}")
         page.get_by_role("button", name=answer).tap()
         page.get_by_text("Not quite." if number == 1 else "That is right.").wait_for()
-        page.get_by_role("button", name="Go on").tap()
+        page.get_by_role("button", name="Continue").tap()
     tokens = []
     for number in range(1, 9):
         tokens.append(one.at(f"Image {number}"))
@@ -183,7 +183,7 @@ def test_two_people_at_once(browser: Any, server: Serving, tmp_path: Path) -> No
         one.press("Enter")
         one.state("finished")
     judged = [vote for vote in standing(server.state) if vote["role"] == "judge"]
-    assert len(judged) == 8 and len({vote["item_id"] for vote in judged}) == 8, "nobody got what the other had"
+    assert len(judged) == 8 and len({vote["item_id"] for vote in judged}) == 8, "no one got what the other had"
     assert sorted(counts(server.state)) == [(0, 0)] * 4 + [(0, 1)] * 8
 
 
@@ -220,7 +220,7 @@ def test_time_runs_out(browser: Any, tmp_path: Path) -> None:
         one.at("Image 5")
         one.page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")
         assert [vote["token"] for vote in standing(server.state)] == [*first, third, fourth]
-        # Once more, and now somebody else has taken them.
+        # Once more, and now someone else has taken them.
         shift[0] = 4000.0
         other = server.client()
         assert other.post(f"/api/review/campaigns/{number}/task").json()["task"] is not None
@@ -272,7 +272,7 @@ def test_a_killed_server_loses_nothing_and_counts_nothing_twice(browser: Any, tm
             page.wait_for_function("() => document.getElementById('saving').textContent.startsWith('not saved yet')")
             page.goto("about:blank")
         with server_process(folder, port=port) as third:
-            one.open()  # what this browser kept is sent, and the set goes on behind it
+            one.open()  # what this browser kept is sent, and the set continues behind it
             tokens += [one.judge(place) for place in (6, 7, 8)]
             one.state("review")
             page.wait_for_function("() => document.getElementById('saving').textContent === 'saved'")

@@ -76,7 +76,7 @@ def test_nothing_is_called_saved_too_early(browser: Any, server: Serving, tmp_pa
     one.judge(3, questions=1)
     votes.next().fulfill(status=409, json={"detail": "this task is over"})
     task = tasks.next()
-    assert saving(one) == "", "nobody knows yet whether it may be sent again"
+    assert saving(one) == "", "no one knows yet whether it may be sent again"
     task.continue_()
     again = votes.next()
     assert saving(one) == "saving …"

@@ -47,7 +47,7 @@ def study(
 @verb(TelltaleSpec, without=("backgrounds", "train_split", "validation", "balance", "memory", "renderers", "compile",
                              "retry_errors"))  # fmt: skip
 def telltale(job: CommandCall[TelltaleSpec]) -> None:
-    """Train a network to tell original, generated and random backgrounds apart, and see how it does so."""
+    """Train a network to distinguish original, generated and random backgrounds, and see how it does so."""
     from holdfast.pipeline.telltale import LEFT_OUT
     from holdfast.stats.trained import accuracies
     from holdfast_studies.telltale import study_telltale

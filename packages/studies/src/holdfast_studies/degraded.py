@@ -62,7 +62,7 @@ def kinds_of(names: Sequence[str]) -> tuple[list[MaskKind], list[str]]:
             except UserError as error:
                 if name != SALIENT:
                     own = f"erode-0.1, dilate-0.1, {BOX}, {GRABCUT_IN_BOX}"
-                    raise UserError(f"{error} (kinds of masks besides mask makers: {own})") from error
+                    raise UserError(f"{error} (kinds of masks other than mask makers: {own})") from error
                 absent.append(name)
                 continue
             kinds.append(MaskKind(name, MADE))
@@ -78,7 +78,7 @@ def grown(mask: Mask, radius: float) -> Mask:
     if not mask.any() or mask.all():
         return mask.copy()
     reach = abs(radius) * float(np.sqrt(mask.sum()))
-    # The image's edge is no edge of the object: an animal that is cut off there goes on beyond it.
+    # The image's edge is no edge of the object: an animal that is cut off there continues beyond it.
     inside = mask if radius < 0 else ~mask
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
     if radius > 0:

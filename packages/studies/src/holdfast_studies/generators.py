@@ -59,7 +59,7 @@ class PoolPair:
     """The images that both generators made, by sample_id."""
 
     images: pd.DataFrame  # prompt_id, category, kind, prompt
-    # measure → a column per side with a value per image: 0 or 1, NaN where it has none.
+    # measure → a column per side with a value per image: 0 or 1, NaN if it has none.
     values: Mapping[str, pd.DataFrame]
     pools: Mapping[str, MeasuredPool]  # the two pools, classified and judged
     seconds: Mapping[str, float]  # side → seconds per image
@@ -106,7 +106,7 @@ STUDY = Study(run, SETTINGS)
 
 
 def _check(options: StudyOptions) -> MineSpec:
-    """Return what mines a pool, whose folder is still open; raise UserError where a setting makes no sense."""
+    """Return what mines a pool, whose folder is still open; raise UserError if a setting makes no sense."""
     settings = options.settings
     options.require(per_pair=1, limit=0, batch_size=1, at_least=1)
     if settings["at_least"] > len(settings["surrogates"]):
@@ -157,7 +157,7 @@ def joined(pools: Mapping[str, MeasuredPool], at_least: int, seconds: Mapping[st
     for model in first.targets:
         right = pd.DataFrame({side: (~pools[side].failed.loc[common, model]).astype(float) for side in SIDES})
         values[f"{RIGHT}{names[model]}"] = right
-        values[f"right where both are valid: {names[model]}"] = right.where(agreed)
+        values[f"right if both are valid: {names[model]}"] = right.where(agreed)
     lost = len(first.images.index.symmetric_difference(second.images.index))
     return PoolPair(first.images.loc[common], values, pools, seconds, lost)
 

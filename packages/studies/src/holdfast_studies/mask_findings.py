@@ -223,7 +223,7 @@ def _verdicts(measures: MaskMeasures) -> Finding:
     frame = measures.masks[["kind", "iou"]].merge(wide.reset_index(), on="kind").rename(columns=short)
     columns = [KIND, IOU]
     columns += [Column(name, name) for name in short.values()]
-    sentence = "A verdict is decided by a margin of 5 points; exact masks stand first."
+    sentence = "A verdict is decided by a margin of 5 points; exact masks are first."
     return Finding("Verdicts", [sentence], frame, columns, caption="What each model relies on, by kind of mask")
 
 

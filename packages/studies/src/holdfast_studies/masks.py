@@ -51,7 +51,7 @@ def run(options: StudyOptions) -> StudyResult:
     models = study.model_names(settings["models"])
     images = study.images_of(options, least=LEAST)
     spec = DataSpec(images["data"], images.get("masks"), limit=images.get("limit", 0), seed=options.seed)
-    # Drawn scenes can be painted anew on another background, so that the true effect is known.
+    # Drawn scenes can be painted again on another background, so that the true effect is known.
     known = settings["data"] in ("", DRAWN)
     evaluated = spec.data.replace("diorama:", "diorama-rerendered:") if known else spec.data
     samples = samples_of(spec)
@@ -103,7 +103,7 @@ STUDY = Study(
 
 
 def _check(options: StudyOptions) -> str:
-    """Return the conditions as one text; raise UserError where a setting makes no sense."""
+    """Return the conditions as one text; raise UserError if a setting makes no sense."""
     settings = options.settings
     if settings["accuracy"] not in get_args(Outcome):
         raise UserError(f"accuracy is {' or '.join(get_args(Outcome))}, not {settings['accuracy']!r}")
@@ -222,7 +222,7 @@ def masked(samples: Sequence[Sample], max_pixels: int) -> Iterator[tuple[Sample,
 
 
 def mask_of(sample: Sample | None, image: Image) -> Mask | None:
-    """Return the sample's mask for this image, or None where there is none that can be read."""
+    """Return the sample's mask for this image, or None if there is none that can be read."""
     if sample is None or sample.mask is None:
         return None
     try:

@@ -47,7 +47,7 @@ class Metric:
     data: str  # which images; metrics of the same data are resampled together
     clusters: Sequence[str]  # (images,) what is resampled as a whole: the scene, the image or the prompt
     parts: Floats  # (images, models, parts); ``value`` takes their sums over images
-    value: Callable[[Floats], Floats]  # (…, models, parts) → (…, models), NaN where there is none
+    value: Callable[[Floats], Floats]  # (…, models, parts) → (…, models), NaN if there is none
     more_is_better: bool = True  # whether a robust model has more of it
     kind: Kind = "percent"  # how it is shown
 
@@ -261,7 +261,7 @@ def own_hard_set(failed: Any, judges: Sequence[str], model: str, valid: Any) -> 
     """Return (images, 2): whether an image is in the model's hard set, and whether the model is right on it as well."""
     others = [name for name in dict.fromkeys(judges) if name != model]
     if len(others) < 2:
-        raise UserError("a shared failure takes two surrogates besides the model itself; --set surrogates=A,B,C")
+        raise UserError("a shared failure takes two surrogates other than the model itself; --set surrogates=A,B,C")
     inside = valid & (2 * failed[others].sum(axis=1).to_numpy() >= len(others))
     return np.column_stack([inside, inside & ~failed[model].to_numpy(bool)]).astype(np.float64)
 

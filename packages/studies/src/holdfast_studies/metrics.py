@@ -35,7 +35,7 @@ QUICK_MODELS = (
 MEAN = "Mean of these"
 NARROW = "\u00a0"  # a space that no line breaks at
 OPPOSED, NEITHER, ALIKE = "#b35806", "#f7f7f7", "#2166ac"
-"""Colours of −1, 0 and 1, told apart by people with any of the common colour deficiencies."""
+"""Colours of −1, 0 and 1, distinguished by people with any of the common colour deficiencies."""
 _RHO = [
     Column("spearman", "Spearman's ρ", "number", "low", "high", digits=2, hint="interval for other images and models"),
     Column("images", "These models", hint="95 % interval of ρ over images alone"),
@@ -164,7 +164,7 @@ def _against_each_other(metrics: Sequence[Metric], values: Mapping[str, MetricVa
 
 
 def _columns(frame: pd.DataFrame) -> list[Column]:
-    """Return the columns of correlations; number of models and reason only where they differ."""
+    """Return the columns of correlations; number of models and reason only if they differ."""
     extra = [Column("n", "Models", "integer")] if frame["n"].nunique() > 1 else []
     return [*_RHO, *extra, *([Column("reason", "Why there is none")] if frame["reason"].any() else [])]
 
@@ -298,7 +298,7 @@ def _what_was_measured(
     ]
     if any(metric.key == "hard" for metric in metrics):
         sentences.append(
-            "No model has a say in the hard set it is judged on. Where the models choose for each other, each has a "
+            "No model has a say in the hard set it is judged on. If the models choose for each other, each has a "
             "set of its own, and that of a strong model, chosen by weaker ones, is the easier: the metric exaggerates. "
             "Surrogates that are not under test make one set for all (--set surrogates=A,B,C)."
         )

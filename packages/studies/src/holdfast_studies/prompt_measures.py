@@ -1,4 +1,4 @@
-"""Measures of images besides a model's answers: FID, KID, precision and recall, diversity, neighbours, seam."""
+"""Measures of images other than a model's answers: FID, KID, precision and recall, diversity, neighbours, seam."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _radii(features: Features, k: int) -> Floats:
 
 
 def seam(image: Image, mask: Mask) -> float:
-    """Return the ratio of mean gradients along the mask's edge and nearby; NaN where nothing is steep nearby."""
+    """Return the ratio of mean gradients along the mask's edge and nearby; NaN if nothing is steep nearby."""
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
     steep = np.hypot(cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1))
     inside = mask.view(np.uint8)
@@ -124,7 +124,7 @@ def seam(image: Image, mask: Mask) -> float:
 
 
 def seam_against(image: Image, original: Image, mask: Mask) -> float:
-    """Return ``seam`` over that of the original: 1 where the edge stands out no more than before."""
+    """Return ``seam`` over that of the original: 1 if the edge stands out no more than before."""
     before = seam(original, mask)
     return seam(image, mask) / before if before > 0 else float("nan")
 
@@ -215,7 +215,7 @@ def _distances(originals: Originals, sources: Sequence[str], features: Features)
     """Return FID and KID of images of half the scenes from originals of the other half, averaged over both ways.
 
     Images and originals of one scene show the same object, which would make them look alike. Unit vectors are
-    scaled to a root mean square of 1, where torchmetrics' kernel tells them apart.
+    scaled to a root mean square of 1, where torchmetrics' kernel distinguishes them.
     """
     labels = pd.Series([originals.samples[source].label for source in sources])
     second = (labels.groupby(labels).cumcount() % 2 == 1).to_numpy()  # every other scene of each class

@@ -109,7 +109,7 @@ STUDY = Study(
 
 
 def read_looks(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return name → texts to tell apart; ``-`` alone means none."""
+    """Return name → texts to distinguish; ``-`` alone means none."""
     if tuple(texts) == ("-",):
         return {}
     looks = {}
@@ -118,7 +118,7 @@ def read_looks(texts: Sequence[str]) -> dict[str, list[str]]:
         parts = [part.strip() for part in choices.split("|") if part.strip()]
         if not name.strip() or len(parts) < 2:
             raise UserError(
-                f"looks read NAME=TEXT|TEXT, which {text!r} does not: give at least two texts to tell apart"
+                f"looks read NAME=TEXT|TEXT, which {text!r} does not: give at least two texts to distinguish"
             )
         looks[name.strip()] = parts
     return looks
@@ -169,9 +169,9 @@ def _realism(table: pd.DataFrame) -> Finding:
     sentences = [
         f"FID {number(pool['fid'], 1)} and KID {number(pool['kid'], 3)} from the reference; halves of the reference "
         f"are {number(own['fid'], 1)} and {number(own['kid'], 3)} apart, which so few images give without a cause.",
-        f"Precision {percent(pool['precision'])}: so many images lie among the reference (within the distance to the "
+        f"Precision {percent(pool['precision'])}: so many images are among the reference (within the distance to the "
         f"{NEIGHBOURS}th neighbour of one of its images). Recall {percent(pool['recall'])}: so much of the reference "
-        f"lies among the pool. Coverage {percent(pool['coverage'])}: so many reference images have one of the pool "
+        f"is among the pool. Coverage {percent(pool['coverage'])}: so many reference images have one of the pool "
         "nearby.",
     ]
     columns = [

@@ -26,7 +26,7 @@ TABLE = (
         "the models' order by FMR under several generators",
     ),
     ("oracle-swap", "walking.oracles:SWAP_STUDY", "FMR under several oracles, and how far these agree"),
-    ("oracle-attack", "walking.oracles:ATTACK_STUDY", "the oracle itself led astray step by step, beside classifiers"),
+    ("oracle-attack", "walking.oracles:ATTACK_STUDY", "the oracle itself led astray step by step, next to classifiers"),
     (
         "adversarial-training",
         "trained.ways_of_training:ADVERSARIAL_STUDY",

@@ -1,4 +1,4 @@
-"""``holdfast study telltale``: can a network tell original, generated and random backgrounds apart?"""
+"""``holdfast study telltale``: can a network distinguish original, generated and random backgrounds?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.results import Results
 
 @verb(TelltaleSpec, temporary=True)
 def study_telltale(spec: TelltaleSpec, *, out: str | Path, progress: Progress = printed) -> Results:
-    """Train networks to tell original, generated and random backgrounds apart; ``report`` in the run is the page."""
+    """Train networks to distinguish original, generated and random backgrounds; ``report`` in the run is the page."""
     from holdfast.pipeline.telltale import telltale
     from holdfast.reports.trained.detection import build_detection
     from holdfast.store import workplace

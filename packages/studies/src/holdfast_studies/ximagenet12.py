@@ -1,8 +1,8 @@
 """``holdfast study ximagenet12``: the experiments of XIMAGENET-12 in the drawn world, and what its paper shows of them.
 
 EX1 (trained on originals), EX2 (trained within each scenario), EX3 (segmentation), where the models look, and three
-kinds of background told apart. Each part is a run of its own, made here or beforehand on another machine. Its sections
-are those of the report, each with what it is the counterpart of in the paper.
+kinds of background distinguished. Each part is a run of its own, made here or beforehand on another machine. Its
+sections are those of the report, each with what it is the counterpart of in the paper.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ STUDY = Study(
         Setting("parts", tuple(PARTS), "what is done and shown"),
         Setting("architectures", EMBEDDED, "classifiers, from scratch", ("timm:test_resnet", "timm:test_vit")),
         Setting("segmenters", SEGMENTERS, "segmenters, from scratch", (TINY_SEGMENTER,)),
-        Setting("detectors", DETECTORS, "networks that tell kinds of background apart", ("timm:test_resnet",)),
+        Setting("detectors", DETECTORS, "networks that distinguish kinds of background", ("timm:test_resnet",)),
         Setting(
             "scenarios",
             f"static,{PAINTED}",
@@ -182,5 +182,5 @@ def _given(folder: str, setting: str, verb: str) -> Results:
         kind = "given models" if spec.get("verb") == verb else f"holdfast {stated}"
         raise UserError(f"{folder} is a run of {kind}; {setting} takes one of holdfast {wanted} that trained networks")
     if not results.run.predictions.dataset().count_rows():
-        raise UserError(f"{folder} has no rows yet; the command that began it goes on with it")
+        raise UserError(f"{folder} has no rows yet; the command that began it continues with it")
     return results

@@ -51,12 +51,12 @@ _COUNTERPARTS = {
     ),
     "looking": "Counterpart of the paper's saliency maps.",
     "regression": (
-        "Counterpart of the paper's Figure 9, the regression of accuracies (its segmentation half stands with the "
+        "Counterpart of the paper's Figure 9, the regression of accuracies (its segmentation half is with the "
         "segmenters), and of its residual plots. Of networks trained on originals (EX1)."
     ),
     "classes": "Counterpart of the paper's accuracy density maps. Of networks trained on originals (EX1).",
     "curves": "Counterpart of the paper's training and validation curves.",
-    "detection": "Counterpart of the paper's classifier that tells normal, generated and random backgrounds apart.",
+    "detection": "Counterpart of the paper's classifier that distinguishes normal, generated and random backgrounds.",
 }
 
 
@@ -159,7 +159,7 @@ def segmented(results: Results, seed: int) -> list[Section]:
     segments = read_segments(join_runs([results.run]), resamples=RESAMPLES, seed=seed)
     section = segmentation(segments)
     if not segments.frame.empty:
-        for place, part in enumerate(section.parts):  # the long table stands behind the short ones
+        for place, part in enumerate(section.parts):  # the long table is behind the short ones
             if isinstance(part, Table) and part.name == "segmentation":
                 section.parts[place] = replace(part, folded=True)
         measures = {"miou": "Mean IoU", "pixel_accuracy": "Pixels right"}

@@ -129,7 +129,7 @@ def load_imagenet_d(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-d:DIR``.
 
     An image is of kind ``generated``; its condition is the kind of nuisance, its id ``nuisance/category/stem``, its
-    attributes what ``questions/<nuisance>.csv`` says about it. A ``manifest.parquet`` or ``manifest.csv`` beside them
+    attributes what ``questions/<nuisance>.csv`` says about it. A ``manifest.parquet`` or ``manifest.csv`` next to them
     (as ``holdfast mine`` writes it) adds its own: the nuisance, the prompt, and the hash that a file must have.
     Option: ``mask_format`` (of masks given by hand).
     """
@@ -293,7 +293,7 @@ def load_objectnet(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``objectnet:DIR``: the 113 of its 313 classes that ImageNet has.
 
     Which folder is which class and which outputs mean it, the release's ``mappings`` say. The red border by which
-    ObjectNet is told apart is cut off (a pixel on every side; JPEG copies smear it: ``?border=2``). Options:
+    ObjectNet is distinguished is cut off (a pixel on every side; JPEG copies smear it: ``?border=2``). Options:
     ``border``, ``mask_format`` (of masks given by hand, which have the size without the border).
     """
     options = reading.text_options(name, ("border",))

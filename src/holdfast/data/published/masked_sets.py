@@ -42,7 +42,7 @@ _MOVED = frozenset({"random_background", _GENERATED})  # where the original's ma
 
 
 def load_ximagenet12(name: Name, *, masks: Path | None = None) -> Collection:
-    """Read ``ximagenet12:DIR``: ``image/<wnid>/…`` and every scenario folder beside it.
+    """Read ``ximagenet12:DIR``: ``image/<wnid>/…`` and every scenario folder next to it.
 
     An original's id is ``class/stem``, a scenario image's ``condition/class/stem`` with the original as source.
     Class folders bear WordNet ids or class names; where none is one of the twelve, they are the user's own classes in
@@ -133,13 +133,13 @@ _MIXED = re.compile(r"fg_(n\d{8}_\d+)_bg_(n\d{8}_\d+)")
 
 
 def load_imagenet_9(name: Name, *, masks: Path | None = None) -> Collection:
-    """Read ``imagenet-9:DIR``: the nine classes and every variant beside ``original``.
+    """Read ``imagenet-9:DIR``: the nine classes and every variant next to ``original``.
 
     An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the image of its
     foreground as source and that of its background as donor. Masks are those of ``fg_mask``, where the object is in
-    the image. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or beside
+    the image. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or next to
     it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
-    published names), ``mapping`` (that file, if it lies elsewhere), ``mask_format`` (of masks given by hand).
+    published names), ``mapping`` (that file, if it is elsewhere), ``mask_format`` (of masks given by hand).
     """
     options = reading.text_options(name, ("variants", "mapping"))
     root = reading.existing(name.name, "the folder")

@@ -1,4 +1,4 @@
-"""Boxes and outlines beside images: COCO instances, YOLO text files, Pascal VOC's XML, a CSV with a row per box."""
+"""Boxes and outlines next to images: COCO instances, YOLO text files, Pascal VOC's XML, a CSV with a row per box."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COCO_FIELDS = frozenset({"id", "file_name", "width", "height", "licence", "flic
 def load_coco(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``coco:FILE.json``.
 
-    The label is the category of the largest instance (crowds decide only where there is nothing else), the mask the
+    The label is the category of the largest instance (crowds decide only if there is nothing else), the mask the
     union of all instances of that category. Images are looked for in the JSON's folder and the one above it, in
     ``images/``, and in the folder that the JSON is named after (instances_val2017.json: val2017). Options: ``images``
     (their folder), ``mask_format`` (of files given as masks), ``separator`` (an image has all its categories as labels,
@@ -161,7 +161,7 @@ def _coco_sample(
 
 
 def _area(instance: _Record) -> float:
-    """Return the stated area, or that of the box; 0 where neither is valid."""
+    """Return the stated area, or that of the box; 0 if neither is valid."""
     box = instance.get("bbox")
     width, height = box[2:] if isinstance(box, list) and len(box) == 4 else (0, 0)
     for size, other in ((instance.get("area", "none"), 1), (width, height)):
@@ -214,7 +214,7 @@ def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
 
 
 def load_yolo(name: Name, *, masks: Path | None = None) -> Collection:
-    """Read ``yolo:FOLDER``: ``labels/**/NAME.txt`` beside ``images/**/NAME.jpg``, classes in data.yaml or classes.txt.
+    """Read ``yolo:FOLDER``: ``labels/**/NAME.txt`` next to ``images/**/NAME.jpg``, classes in data.yaml or classes.txt.
 
     A line is a class number and the middle, width and height of a box as shares of the image, or a polygon. An
     image without a file, or with an empty one, has no objects. Options: ``images``, ``names`` (a file of classes).

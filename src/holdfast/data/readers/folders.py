@@ -28,9 +28,9 @@ def load_folder(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``folder:DIR``.
 
     The tree is DIR/images/<class>/… (with DIR/masks/<class>/… found by itself) or DIR/<class>/…; folders below a
-    class are part of the id, not of the class. Where all top folders are called train, val or test, they are splits.
+    class are part of the id, not of the class. If all top folders are called train, val or test, they are splits.
     A sample's id is ``class/stem``; files whose stems are equal keep their suffix in it. Options: ``label`` (the class
-    of images that lie in no class folder), ``mask_format`` (see ``decode_mask``).
+    of images that are in no class folder), ``mask_format`` (see ``decode_mask``).
     """
     options = reading.text_options(name, ("label",))
     root = reading.existing(name.name, "the folder")
@@ -79,7 +79,7 @@ def read_tree(root: Path, problems: list[Problem], *, loose_label: str = "") -> 
             for sample_id, file in zip(ids, loose, strict=True)
         ]
     elif samples:
-        problems.extend(Problem(file, "the image lies in no class folder") for file in loose)
+        problems.extend(Problem(file, "the image is in no class folder") for file in loose)
     return sorted(samples, key=lambda sample: sample.sample_id), sorted(classes)
 
 
@@ -90,7 +90,7 @@ def _loose_images(root: Path) -> list[str]:
 def _nothing_found(root: Path, problems: list[Problem]) -> UserError:
     if _loose_images(root):
         return UserError(
-            f"the images in {str(root)!r} lie in no class folder; move them to {root.name}/<class>/, or give them "
+            f"the images in {str(root)!r} are in no class folder; move them to {root.name}/<class>/, or give them "
             f"one class with folder:{root}?label=NAME"
         )
     if not any(root.iterdir()):

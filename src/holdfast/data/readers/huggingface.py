@@ -225,7 +225,7 @@ def _arrow_files(folder: Path, split: str) -> Iterator[_Table]:
 
 
 def _parquet_folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield folders whose Parquet files hold images: the root, ``data``, and any other where a card lies beside it."""
+    """Yield folders whose Parquet files hold images: the root, ``data``, and any other where a card is next to it."""
     below = reading.visible_folders(root)
     inner = below if (root / "README.md").is_file() else [folder for folder in below if folder == "data"]
     for folder in (root, *(root / each for each in inner)):

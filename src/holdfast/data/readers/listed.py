@@ -103,7 +103,7 @@ class AttributeTable:
         for line, row in enumerate(map(canonical, rows), start=2):
             name = reading.without_suffix(str(row.pop(key, "")))
             if self._rows.setdefault(name, row) != row:
-                raise UserError(f"the file of attributes {str(path)!r}, line {line}: {name!r} stands there twice")
+                raise UserError(f"the file of attributes {str(path)!r}, line {line}: {name!r} is there twice")
 
     def of(self, *names: str) -> dict[str, Any]:
         """Return the attributes of the image that has one of these ids, or a file of that name in a folder."""
@@ -116,7 +116,7 @@ class AttributeTable:
 
 
 def read_table(file: Path, what: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the columns and rows of a CSV, TSV or Parquet file; UserError where it cannot be read."""
+    """Return the columns and rows of a CSV, TSV or Parquet file; UserError if it cannot be read."""
     try:
         if file.suffix.lower() == ".parquet":
             return _read_parquet(file)

@@ -44,6 +44,6 @@ def templates(label: str, *, held_out: bool) -> tuple[str, ...]:
 
 
 def build(label: str, template: str, proportions: Sequence[float], articulation: float) -> Shape:
-    """Return the parts of an object, in its own frame; eight proportions and the articulation lie in -1..1."""
+    """Return the parts of an object, in its own frame; eight proportions and the articulation are in -1..1."""
     family = FAMILIES[label]
     return family.draw(family.templates[template], proportions, articulation)

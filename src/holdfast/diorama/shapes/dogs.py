@@ -25,7 +25,7 @@ class Beast(NamedTuple):
     muzzle: float = 0.13
     ear: float = 0.15
     tail: float = 0.3
-    raise_tail: float = 0.7  # -1 hangs … 1 stands up
+    raise_tail: float = 0.7  # -1 hangs … 1 is up
     stride: float = 0.3
     sits: bool = False
 

@@ -15,7 +15,7 @@ from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, curve,
 
 
 class Lizard(NamedTuple):
-    """``sway`` is how far neck, shoulders, middle, hips and four joints of the tail lie off the axis."""
+    """``sway`` is how far neck, shoulders, middle, hips and four joints of the tail are off the axis."""
 
     sway: tuple[float, ...]
     tail: float = 0.56

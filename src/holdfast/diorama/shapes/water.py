@@ -179,7 +179,7 @@ def _whale_face(spine: Points, w: Points, style: Whale) -> list[Part]:
 
 
 class Fish(NamedTuple):
-    """``depth`` of the body; where its white bands stand (1 is the snout) and how wide they are."""
+    """``depth`` of the body; where its white bands are (1 is the snout) and how wide they are."""
 
     depth: float = 0.25
     bands: tuple[float, ...] = (0.42, -0.12, -0.72)

@@ -33,7 +33,7 @@ detector gives some, masks (n, height, width) bool in the pixels of the image.""
 
 @dataclass(frozen=True, slots=True)
 class PlacedImage:
-    """Where an image lies in the network's input: x of the input is ``across`` times x of the image plus ``left``."""
+    """Where an image is in the network's input: x of the input is ``across`` times x of the image plus ``left``."""
 
     height: int
     width: int
@@ -49,7 +49,7 @@ class PlacedImage:
 
 
 def letterboxed(image: Image, size: tuple[int, int], *, centred: bool = False) -> tuple[Image, PlacedImage]:
-    """Return the image resized to fit (height, width), aspect kept, on a grey ground, and where it lies there."""
+    """Return the image resized to fit (height, width), aspect kept, on a grey ground, and where it is there."""
     height, width = image.shape[:2]
     scale = min(size[0] / height, size[1] / width)
     inner = max(1, min(size[1], round(width * scale))), max(1, min(size[0], round(height * scale)))
@@ -89,7 +89,7 @@ def without_doubles(answer: Answer, *, overlap: float = DOUBLE) -> Answer:
 
 
 def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> Detections:
-    """Return an answer in the image's pixels, the best first; SampleError where it is none.
+    """Return an answer in the image's pixels, the best first; SampleError if it is none.
 
     Boxes are cut at the image's edges, empty ones left out, as are scores below ``LEAST_SCORE``.
     """
@@ -135,7 +135,7 @@ class BatchedDetector:
     """Whether ``ask_tensors`` is there: the device can prepare images as well as look at them."""
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
-        """Return the network's input for one RGB image, and where the image lies in it."""
+        """Return the network's input for one RGB image, and where the image is in it."""
         raise NotImplementedError
 
     def ask(self, batch: list[Any]) -> list[Answer]:
@@ -143,7 +143,7 @@ class BatchedDetector:
         raise NotImplementedError
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the answers to images NCHW uint8 on the device, and where each lies in the input."""
+        """Return the answers to images NCHW uint8 on the device, and where each is in the input."""
         raise NotImplementedError
 
     def detect_tensors(self, pictures: Any) -> list[Detections]:

@@ -130,7 +130,7 @@ class HeatMapDetector(BatchedDetector):
             return read_map(self._module(tensor), len(self.labels))
 
     def ask_tensors(self, pictures: Any) -> tuple[list[Answer], PlacedImage]:
-        """Return the boxes of images NCHW uint8, and where they lie in their squares."""
+        """Return the boxes of images NCHW uint8, and where they are in their squares."""
         placed, frame = letterboxed_tensors(pictures, (self._side, self._side), centred=True)
         return read_map(self._module(placed.float() / 255).float(), len(self.labels)), frame
 

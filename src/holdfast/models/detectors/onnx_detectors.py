@@ -47,7 +47,7 @@ class OutputDecoder:
     placing: str  # ``corner``, ``centre`` (fitted, aspect kept) or ``squeezed``
     bgr: bool  # whether blue comes first
     scale: float  # what 255 becomes
-    classes: Callable[[Outputs], int]  # the number of classes in the outputs; 0 where they do not say
+    classes: Callable[[Outputs], int]  # the number of classes in the outputs; 0 if they do not say
     # (outputs, input size, labels) → answers, before double boxes are taken out.
     read: Callable[[Outputs, tuple[int, int], int], list[Answer]]
     doubles: bool = True  # whether double boxes are left in by the network
@@ -204,7 +204,7 @@ class OnnxDetector(BatchedDetector):
         return own if option is None and own else label_spaces.named(label_spaces.read_names(option or ""))
 
     def prepare(self, image: Image) -> tuple[Any, PlacedImage]:
-        """Return the input, CHW float32, and where the image lies in it."""
+        """Return the input, CHW float32, and where the image is in it."""
         decoder = self._decoder
         if decoder.placing == "squeezed":
             height, width = image.shape[:2]

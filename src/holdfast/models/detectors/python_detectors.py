@@ -27,7 +27,7 @@ class PythonDetector:
         self.fingerprint = fingerprint({"code": identity, "labels": labels})
 
     def detect(self, images: Sequence[Image]) -> list[Detections]:
-        """Return the objects of each image; SampleError where an answer is none."""
+        """Return the objects of each image; SampleError if an answer is none."""
         if not images:
             return []
         answers = self._call([image.copy() for image in images])

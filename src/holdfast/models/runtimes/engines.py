@@ -69,7 +69,7 @@ def _open_openvino(file: Path, device: str, provider: str = "cpu") -> Runtime:
 
 
 def _without_telemetry() -> Any:
-    """Return the package openvino, imported so that it tells its maker nothing."""
+    """Return the package openvino, imported without its telemetry."""
     name = "openvino_telemetry"
     if "openvino" not in sys.modules and name not in sys.modules:
         sys.modules[name] = None  # type: ignore[assignment]  # which reads as "not installed"
@@ -95,7 +95,7 @@ def _open_litert(file: Path, device: str) -> Runtime:
     out_step, out_zero = float(answer["quantization"][0]), int(answer["quantization"][1])
 
     def run(batch: NDArray[Any]) -> NDArray[Any]:
-        """Return the first output; the interpreter is told where another number of images comes."""
+        """Return the first output; the interpreter is resized if another number of images comes."""
         if tuple(interpreter.get_input_details()[0]["shape"]) != batch.shape:
             interpreter.resize_tensor_input(entry["index"], batch.shape)
             interpreter.allocate_tensors()

@@ -24,7 +24,7 @@ from holdfast.models.options import PREPROCESSING, display_name, existing_file, 
 from holdfast.models.torch_classifier import picture
 
 SIDECAR = ".holdfast.toml"
-"""Ending of the file beside a model that says how images reach it."""
+"""Ending of the file next to a model that says how images reach it."""
 
 _DEFAULTS = {
     "interpolation": "bilinear",
@@ -46,7 +46,7 @@ class Runtime:
     files: Sequence[Path]  # where the weights are
     step: float = 1.0  # number = step × (int8 − zero)
     zero: int = 0
-    classes: str = ""  # names of the outputs as a JSON list; '' where the file has none
+    classes: str = ""  # names of the outputs as a JSON list; '' if the file has none
     outputs: str = "auto"  # probabilities where the file says that these come out
 
 
@@ -160,7 +160,7 @@ def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, in
 
 
 def read_sidecar(file: Path) -> tuple[dict[str, Any], LabelSpace | None]:
-    """Return the options that the sidecar of a file states, and the names of the outputs; nothing where there is none.
+    """Return the options that the sidecar of a file states, and the names of the outputs; nothing if there is none.
 
     Raises UserError: it is no TOML, or has a key or a value that no option has.
     """
@@ -187,7 +187,7 @@ def read_sidecar(file: Path) -> tuple[dict[str, Any], LabelSpace | None]:
 def _check_against_file(
     options: dict[str, Any], origin: str, file: str, size: tuple[int, int] | None, dtype: str
 ) -> None:
-    """Raise a UserError where what was stated contradicts what the file itself says."""
+    """Raise a UserError if what was stated contradicts what the file itself says."""
     stated = preprocessing_overrides(options)
     if size is not None and stated.get("input_size", (3, *size))[1:] != size:
         raise UserError(
@@ -227,7 +227,7 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
         labels = original.labels
     exported = load_classifier(_spelled(name), device=device)
     if not isinstance(exported, ExportedClassifier):
-        raise UserError(f"{model} is no file of an exported model, so nothing can stand beside it")
+        raise UserError(f"{model} is no file of an exported model, so nothing can be next to it")
     labels = (
         labels if labels and "labels" not in name.options and len(labels) == len(exported.labels) else exported.labels
     )

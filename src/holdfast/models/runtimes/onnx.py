@@ -64,7 +64,7 @@ def external_files(file: Path) -> list[Path]:
         if not path.is_relative_to(folder):
             raise UserError(f"{file.name} keeps weights outside its own folder ({location}), which is refused")
         if not path.is_file():
-            raise UserError(f"{file.name} needs the file {location} beside it")
+            raise UserError(f"{file.name} needs the file {location} next to it")
         paths.append(path)
     return paths
 

@@ -213,7 +213,7 @@ class Questioning:
             yield from self._scored(model, owed) if model.classifier is not None else self._told(model, owed)
 
     def _decode(self, job: AskJob) -> list[_Pictured]:
-        """Return the image as it is, then under each condition that is owed."""
+        """Return the image as it is, then under each condition that is missing."""
         wanted = list(dict.fromkeys((Condition(ORIGINAL), *(condition for _, _, condition in job.parts))))
         pictured = []
         for each in render_conditions(
@@ -342,7 +342,7 @@ def ask(
     # What the run records of a command must not differ by how a list was spelled.
     spec = replace(spec, models=tuple(spec.models), questions=tuple(dict.fromkeys(spec.questions)))
     run, summary = Run(out), Summary()
-    with writing(out):  # first: nobody should wait for models to hear that nothing can be written
+    with writing(out):  # first: no one should wait for models to hear that nothing can be written
         collection = read(spec)
         check(spec, collection.classes)
         conditions = parse_conditions(spec.scenarios)

@@ -36,7 +36,7 @@ _REFUSALS = re.compile(
 )
 _NEGATIONS = ("not", "no", "non", "neither", "nor", "never", "cannot", "isnt")  # and words that end in n't
 _BETWEEN = ("a", "an", "the", "any", "look", "like", "appear", "seem", "to", "be", "see", "show", "contain", "depict")
-"""Words that may stand between a negation and what it is about; singular, as ``_words`` has them."""
+"""Words that may be between a negation and what it is about; singular, as ``_words`` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ def as_evaluation(spec: AskSpec, models: tuple[str, ...]) -> EvaluateSpec:
 
 
 def check_apart(distractors: Distractors, names: Mapping[str, str]) -> None:
-    """Raise a UserError where the distractor's model is tested, too; ``names``: model → fingerprint of its weights."""
+    """Raise a UserError if the distractor's model is tested, too; ``names``: model → fingerprint of its weights."""
     if distractors.model is None:
         return
     own = distractors.model.classifier
@@ -306,7 +306,7 @@ def check_apart(distractors: Distractors, names: Mapping[str, str]) -> None:
 
 
 def _check_mined(spec: AskSpec) -> None:
-    """Raise a UserError where the distractor's model helped to mine the hard set that is asked about."""
+    """Raise a UserError if the distractor's model helped to mine the hard set that is asked about."""
     root = Path(parse_name(spec.data, tagged=False).name)
     record = (root if root.is_dir() else root.parent) / "mining" / "run" / "spec.json"
     mined = json_object(record).get("models", [])  # none: not a mined set, or not one of ours

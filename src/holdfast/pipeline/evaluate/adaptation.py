@@ -65,7 +65,7 @@ class AdaptationImages:
 
 
 def adaptation_images(spec: EvaluateSpec, prepared: Prepared, tested: Sequence[Tested]) -> AdaptationImages | None:
-    """Return the images that the models among these are fitted to; None where none of them asks for it."""
+    """Return the images that the models among these are fitted to; None if none of them asks for it."""
     wanted = max((getattr(model.classifier, "adapt_images", 0) for model in tested), default=0)
     if not wanted:
         return None

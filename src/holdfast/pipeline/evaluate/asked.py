@@ -50,7 +50,7 @@ def check_together(spec: EvaluateSpec, out: Path) -> None:
 
 
 def check_not_mixed(run: Run, spec: EvaluateSpec) -> None:
-    """Raise a UserError where exact and fast answers would be stored in one table."""
+    """Raise a UserError if exact and fast answers would be stored in one table."""
     if (run.path / "spec.json").exists() and bool(run.spec().get("fast")) != spec.fast:
         before, now = ("exact", "--fast") if spec.fast else ("--fast", "exact")
         raise UserError(

@@ -1,6 +1,6 @@
 """Compare the pasted background effect with the true one.
 
-In a drawn scene the background can be painted anew under the same object; pasting only imitates that. Both images
+In a drawn scene the background can be painted again under the same object; pasting only imitates that. Both images
 have rows in the one table, so that the pasted estimate can be compared with the truth, scene by scene.
 """
 
@@ -33,7 +33,7 @@ SCHEME = "diorama-rerendered"
 def load(name: Name, *, masks: Path | None = None) -> Collection:
     """Draw ``diorama-rerendered:test?n=240&context=0.95&seed=0``: the options of ``diorama:``, every scene twice."""
     # Evaluate it with the same seed, or ``random_background`` pastes another donor's background than was painted.
-    # ``masks`` replaces the exact masks of the scenes as drawn; scenes that were painted anew need none.
+    # ``masks`` replaces the exact masks of the scenes as drawn; scenes that were painted again need none.
     both = rerendered(source.load(name), seed=int(name.options.get("seed", 0)))
     if masks is None:
         return both

@@ -171,7 +171,7 @@ def settle(run: Run, thresholds: Mapping[str, float]) -> int:
         return 0
     ids = list(outcomes)
     rows = run.predictions.dataset().to_table(filter=pc.field("row_id").isin(pa.array(ids))).to_pylist()
-    run.predictions.drop_ids(ids)  # first: what is killed here is owed again
+    run.predictions.drop_ids(ids)  # first: what is killed here is missing again
     for name in ("objects", "images"):
         table = run.details(name)
         table.drop_ids(ids)

@@ -161,7 +161,7 @@ def predictions(model: TestedDetector, answer: Detections, ready: ReadyRendering
 
 
 def _compare_masks(rows: list[Row], masks: Sequence[Mask], ready: ReadyRendering) -> None:
-    """Give each prediction the IoU of its mask with that of the object it means; nothing where there is none."""
+    """Give each prediction the IoU of its mask with that of the object it means; nothing if there is none."""
     truth, source = ready.facts.get(TRUTH, []), ready.job.item.objects
     assert source is not None
     height, width = masks[0].shape

@@ -46,7 +46,7 @@ def evaluate(
         out: the run directory.
         progress: called with the name of a step, how much of it is done, and its total.
         executor: where work runs; by default, ``spec.workers`` processes of this machine.
-        hooks: what accompanies this run besides the installed hooks.
+        hooks: what accompanies this run apart from the installed hooks.
 
     Returns:
         The run, and what was made.
@@ -58,7 +58,7 @@ def evaluate(
         searched(conditions)  # says what is missing, before anything is read
     hooks = [*map(registry.hooks.get, registry.hooks), *hooks]
     run = Run(out)
-    with writing(out):  # first: nobody should wait for models to hear that nothing can be written
+    with writing(out):  # first: no one should wait for models to hear that nothing can be written
         check_not_mixed(run, spec)
         collection = read(spec)
         check_applicable(collection.samples or collection.empty, conditions)
@@ -70,7 +70,7 @@ def evaluate(
             progress=progress, hooks=hooks,
         )  # fmt: skip
         for note in missing_masks(spec, collection, conditions):
-            LOG.warning("%s", note.partition(": ")[0])  # before the work; what to do stands below its outcome
+            LOG.warning("%s", note.partition(": ")[0])  # before the work; what to do is below its outcome
             work.summary.notes.append(note)
         with closing(work):
             work.begin()

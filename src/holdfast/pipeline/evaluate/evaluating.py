@@ -208,7 +208,7 @@ class Evaluating:
 
 
 def check_accuracy(run: Run, expected: float, models: Sequence[str]) -> None:
-    """Raise a UserError where clean accuracy is off by more than sampling explains: something is set up wrongly."""
+    """Raise a UserError if clean accuracy is off by more than sampling explains: something is set up wrongly."""
     from scipy.stats import binomtest
 
     table = run.rows(["model", "condition", "status", "correct"])

@@ -83,7 +83,7 @@ def match(objects: Sequence[Row], predictions: Sequence[Row]) -> Matches:
 
 
 def meant(objects: Sequence[Row], prediction: Row) -> int:
-    """Return the place of the object of its class that a prediction overlaps most, -1 where it touches none."""
+    """Return the place of the object of its class that a prediction overlaps most, -1 if it touches none."""
     overlaps = box_overlaps(boxes_of([prediction]), boxes_of(objects))[0]
     same = [row["label"] == prediction["label"] and row["status"] == "ok" for row in objects]
     overlaps = np.where(same, overlaps, 0.0)
@@ -95,7 +95,7 @@ def judged(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Return the objects with their outcome, and the columns of the image's row in ``IMAGES``."""
     # ``objects``: rows of OBJECTS without an outcome. ``predictions``: rows of DETECTIONS, the best first.
-    # ``threshold``: None where it is not decided yet: outcomes are then null.
+    # ``threshold``: None if it is not decided yet: outcomes are then null.
     columns: dict[str, Any] = {"n_objects": sum(map(is_counted, objects)), "threshold": threshold}
     if threshold is None:
         return [dict(row) for row in objects], columns | {"n_predictions": None, "false_alarms": None}
@@ -109,7 +109,7 @@ def judged(
             continue
         own = owners.get(place, -1)
         overlaps = matches.overlaps[:, place]
-        if row["status"] == "removed":  # nothing is there: does a box of its class stand there all the same?
+        if row["status"] == "removed":  # nothing is there: is a box of its class there all the same?
             ghosts = [at for at, each in enumerate(sure) if each["label"] == row["label"] and overlaps[at] >= FOUND_IOU]
             own = max(ghosts, key=lambda at: overlaps[at], default=-1)
         best = int(np.argmax(overlaps)) if len(sure) else -1
@@ -364,7 +364,7 @@ def shown_objects(sample: Sample, rendering: Rendering, size: tuple[int, int], s
 
 
 def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_Pair, _Pair]:
-    """Return scale and shift of the foreground; SampleError where it was not only resized and shifted."""
+    """Return scale and shift of the foreground; SampleError if it was not only resized and shifted."""
     if not before.any():
         return (1.0, 1.0), (0.0, 0.0)
     if not after.any():

@@ -102,7 +102,7 @@ def _within_class(samples: Sequence[Sample]) -> list[int]:
 
 
 def _across_classes(samples: Sequence[Sample], rng: np.random.Generator) -> list[int]:
-    """Return a random permutation in which nobody borrows from the own class; −1 where there is no such donor left."""
+    """Return a random permutation in which no one borrows from the own class; −1 if there is no such donor left."""
     labels = [sample.label for sample in samples]
     lender = rng.permutation(len(samples)).tolist()
     for place in range(len(samples)):

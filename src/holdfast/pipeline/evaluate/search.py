@@ -40,7 +40,7 @@ def searched(conditions: Sequence[Condition]) -> list[list[Condition]]:
 
 
 def next_severity(right: Mapping[int, bool], count: int) -> int | None:
-    """Return the place (0 is the weakest) to ask next; None where the first failure is pinned between two answers."""
+    """Return the place (0 is the weakest) to ask next; None if the first failure is pinned between two answers."""
     low = max((place for place, hit in right.items() if hit), default=-1)
     high = min((place for place, hit in right.items() if not hit), default=count)
     return None if high - low <= 1 else (low + high) // 2

@@ -160,8 +160,8 @@ class Evaluation:
 
     def _ahead(self, resources: Loaded, jobs: Sequence[EvaluationJob]) -> Iterator[ReadyRendering]:
         """Yield renderings in order, a few samples ahead of the models and no more."""
-        # Models that compute on this machine's cores use all of them, and rendering beside them makes every thread wait
-        # for the slowest. Then a few samples are rendered on all cores, and after that the models compute.
+        # Models that compute on this machine's cores use all of them, and rendering next to them makes every thread
+        # wait for the slowest. Then a few samples are rendered on all cores, and after that the models compute.
         threads, painter = resources.threads, resources.painter
         at_once = max(painter.at_once if painter is not None else 0, core_count())
         on_cores = all(str(getattr(model.model, "device", "")) == "cpu" for model in resources.tested)
@@ -248,7 +248,7 @@ class Evaluation:
 
 
 def _stop_if_silent(model: str, answers: Sequence[Any], first_errors: dict[str, list[str]]) -> None:
-    """Raise a UserError where a model's first answers in this process all failed in the same way."""
+    """Raise a UserError if a model's first answers in this process all failed in the same way."""
     errors = first_errors.setdefault(model, [])
     if len(errors) >= SAME_ERRORS or not all(isinstance(answer, SampleError) for answer in answers):
         errors[:] = [""] * SAME_ERRORS  # it has answered, or its errors differ: never looked at again
@@ -264,7 +264,7 @@ def is_native(model: Any) -> bool:
 
 
 def _preprocessing(model: Any) -> Any:
-    """Return what tells a model's preprocessing from another's; None where it is more than resizing and cropping."""
+    """Return the identity of a model's preprocessing; None if it is more than resizing and cropping."""
     how = model.preprocessing if isinstance(model, TorchClassifier) else None
     if how is None or how.geometry is None or type(model).prepare is not TorchClassifier.prepare:
         return None

@@ -1,4 +1,4 @@
-"""``holdfast explain``: maps of the images of a run, made again, and where each lies."""
+"""``holdfast explain``: maps of the images of a run, made again, and where each is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _USUAL = 10**8  # parameters of a model whose count the run does not say
 _TOGETHER = 1024  # images per part file at most; what is there is written every few seconds
 
 ModelKey = tuple[str, str, int]
-"""A model's name, what it was trained on, and the fold that tests it; '' and -1 where it was not trained in the run."""
+"""A model's name, what it was trained on, and the fold that tests it; '' and -1 if it was not trained in the run."""
 ExplainPart = tuple[Condition, Row, str]  # A condition, the run's row of its image, and the text of a method
 ExplainJob = Job[tuple[ModelKey, Sample], ExplainPart]
 
@@ -74,7 +74,7 @@ class Explained:
 def explain(
     path: Path, spec: ExplainSpec, *, progress: Progress = silent, executor: Executor | None = None
 ) -> Explained:
-    """Make the maps that are not there yet, write where they lie, and measure all of them."""
+    """Make the maps that are not there yet, write where they are, and measure all of them."""
     run = Run.open(path)
     verb = str(run.spec().get("verb", ""))
     if verb not in VERBS:
@@ -225,7 +225,7 @@ class ExplainWorker:
         return {}
 
     def fingerprints(self, resources: dict[ModelKey, MapMaker | HoldfastError]) -> list[str]:
-        """Return nothing: every image's row id tells whether its model is still the same."""
+        """Return nothing: every image's row id shows whether its model is still the same."""
         return []
 
     def run(self, resources: dict[ModelKey, MapMaker | HoldfastError], jobs: Sequence[ExplainJob]) -> Iterator[Made]:

@@ -66,7 +66,7 @@ class ExplainedModel:
     # batch, labels, masks in the model's view and ``label`` or ``prediction`` → what is explained
     ask: Callable[[torch.Tensor, Sequence[str], Sequence[Mask], str], AskedScores]
     model: Any  # the classifier or segmenter itself
-    tested: Tested | None = None  # what the rows' ids are made of; None where the weights lie in the run itself
+    tested: Tested | None = None  # what the rows' ids are made of; None if the weights are in the run itself
 
     def see_mask(self, mask: Mask) -> Mask:
         """Return the mask, taken the same way as the image."""
@@ -173,7 +173,7 @@ class Item:
     """An image in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as images."""
 
     # ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the
-    # texts of those that are owed, None: all.
+    # texts of those that are missing, None: all.
 
     row_id: str
     label: str
@@ -199,7 +199,7 @@ class MapMaker:
         self._shuffled = shuffled(module, seed=options.seed) if wanted and module is not None else None
 
     def rows(self, items: Sequence[Item]) -> list[dict[str, Any] | Future[dict[str, Any]]]:
-        """Return the rows that images of one shape owe, some of them still being measured by threads."""
+        """Return the missing rows of images of one shape, some of them still being measured by threads."""
         rows: list[dict[str, Any] | Future[dict[str, Any]]] = []
         for method in self.methods:
             usable = []
@@ -302,7 +302,7 @@ class MapMaker:
         row |= {"status": "ok", "share": attention.share, "ratio": attention.ratio, "hit": attention.hit}
         if other is not None and np.isfinite(other).all():
             of_other = look(other, item.mask)
-            # A map of zeros lies nowhere: as good as one that is the same everywhere.
+            # A map of zeros is nowhere: as good as one that is the same everywhere.
             row["share_randomised"] = attention.area if of_other is None else of_other.share
             row["rank_correlation"] = rank_correlation(heat, other)
             row["structural_similarity"] = structural_similarity(heat, other)

@@ -58,7 +58,7 @@ class Unit:
 
 @dataclass
 class Facts:
-    """What is known about a unit's samples besides pixels; places are those of the orders."""
+    """What is known about a unit's samples apart from pixels; places are those of the orders."""
 
     number: int
     failed: list[tuple[int, int, str, str]] = field(default_factory=list)  # place, condition, status, reason
@@ -128,7 +128,7 @@ class Decoder:
         return facts, groups
 
     def _decode(self, place: int, order: Order, facts: Facts) -> _Decoded | None:
-        """Return the images of one sample; None where no condition can be made of it."""
+        """Return the images of one sample; None if no condition can be made of it."""
         try:
             image, mask, no_mask = load_sample(order.sample, self.max_pixels)
         except SampleError as error:
@@ -229,7 +229,7 @@ class Pieces:
                 self._registered.append(address)
 
     def view(self, number: int, shape: tuple[int, ...], kind: str, offset: int) -> Any:
-        """Return an array that lies in a piece."""
+        """Return an array that is in a piece."""
         return np.ndarray(shape, kind, self._maps[number], offset)
 
     def close(self) -> None:
@@ -244,7 +244,7 @@ class Pieces:
 
 def _nameless(size: int) -> IO[bytes]:
     """Return a file in memory where there is room, else on the disk."""
-    # It has no name: the kernel removes it with the last process that has it open, even where all processes are killed
+    # It has no name: the kernel removes it with the last process that has it open, even if all processes are killed
     # at once, as Ray does.
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2 * size
@@ -255,7 +255,7 @@ def _nameless(size: int) -> IO[bytes]:
 
 @dataclass
 class _Placed:
-    """A group whose arrays lie in a piece, with the name, shape, type and offset of each array."""
+    """A group whose arrays are in a piece, with the name, shape, type and offset of each array."""
 
     places: list[int]
     arrays: list[tuple[str, tuple[int, ...], str, int]]
@@ -277,7 +277,7 @@ class Filling:
         self._file = file.detach()
 
     def __call__(self, task: tuple[Unit, int]) -> tuple[Facts, list[Group | _Placed]]:
-        """Return facts, and groups or where they lie."""
+        """Return facts, and groups or where they are."""
         unit, number = task
         facts, groups = self._decoder(unit)
         answer: list[Group | _Placed] = []
@@ -305,7 +305,7 @@ class Crew:
         self.most = AHEAD * processes
         self.pieces = Pieces(self.most + SPARE, piece)
         self.processes: Processes[Any, Any] = Processes(Filling(decoder, self.pieces.file.fileno(), piece), processes)
-        # Both take a second per gigabyte, beside models being loaded.
+        # Both take a second per gigabyte, in addition to models being loaded.
         self._thread = ThreadPoolExecutor(1)
         self._reserved = self._thread.submit(self.pieces.reserve)
         self._registered = self._thread.submit(self.pieces.register) if gpu else None
@@ -316,7 +316,7 @@ class Crew:
             self.processes.submit((Unit(0, []), 0))
 
     def reserved(self) -> None:
-        """Wait until there is memory to decode into; raise a HoldfastError where there is not enough."""
+        """Wait until there is memory to decode into; raise a HoldfastError if there is not enough."""
         try:
             self._reserved.result()
         except OSError as error:
@@ -364,7 +364,7 @@ class Arrival:
             self._ask(crew)
 
     def close(self) -> None:
-        """Cancel the units that are not being decoded yet; each piece is free when nobody fills it any longer."""
+        """Cancel the units that are not being decoded yet; each piece is free when no one fills it any longer."""
         for future, number in self._pending:
             assert self._crew is not None, "only a crew has units under way"
             free = self._crew.pieces.free

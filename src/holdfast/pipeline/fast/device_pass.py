@@ -212,7 +212,7 @@ def unit_size(sizes: Sequence[tuple[int, int]]) -> int:
 
 
 class EarlyStart:
-    """What a pass needs and the data's hashes do not: processes that decode start, networks get ready, beside them."""
+    """What a pass needs and the data's hashes do not: processes that decode start, networks get ready, next to them."""
 
     def __init__(self, spec: EvaluateSpec, conditions: Sequence[Condition], processes: int, *, cuda: bool) -> None:
         self.conditions = decoded_conditions(conditions)

@@ -57,7 +57,7 @@ class _Gathered:
 
 
 class Uploads:
-    """Copies of decoded images to a device, beside its work; on a CPU they are made at once."""
+    """Copies of decoded images to a device, in parallel with its work; on a CPU they are made at once."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -145,7 +145,7 @@ class Flow:
         chunk.donors.update(facts.donors)
         sizes = []
         for group in groups:
-            if (chunk.slots[group.places] < 0).all():  # they owed only conditions that need a donor, and there is none
+            if (chunk.slots[group.places] < 0).all():  # every missing condition needs a donor, and there is none
                 continue
             size = int(group.images.shape[1]), int(group.images.shape[2])
             moved = self._uploads.move((group.images, group.masks, group.backgrounds))

@@ -35,7 +35,7 @@ def see(
     """Return images as a model with this geometry gets them, before mean and deviation."""
     # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
     # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
-    # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel lie side by side.
+    # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel are side by side.
     if out is None:
         out = blank(images.shape[0], geometry, images.device)
     if images.device.type == "cpu":

@@ -52,7 +52,7 @@ _OF_SAMPLE = ("sample_id", "source_id", "label")
 
 
 class Chunk:
-    """The rows that a unit of samples owes, by sample, condition and model, and what is known about them so far."""
+    """The missing rows of a unit of samples, by sample, condition and model, and what is known about them so far."""
 
     def __init__(
         self, jobs: Sequence[EvaluationJob], conditions: Sequence[Condition], positions: Sequence[int]
@@ -63,7 +63,7 @@ class Chunk:
         self.owed = np.zeros((len(jobs), len(conditions), len(positions)), np.bool_)
         place_of = {condition: place for place, condition in enumerate(conditions)}
         column_of = {position: column for column, position in enumerate(positions)}
-        grids: dict[int, NDArray[np.bool_]] = {}  # jobs that owe the same share one list of parts
+        grids: dict[int, NDArray[np.bool_]] = {}  # jobs with the same missing rows share one list of parts
         for place, job in enumerate(jobs):
             grid = grids.get(id(job.parts))
             if grid is None:

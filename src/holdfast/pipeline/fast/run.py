@@ -80,7 +80,7 @@ class RemotePass:
         self.name = ", ".join(spec.models[position] for position in portion.positions)
         self._spec = replace(spec, workers=1)  # the worker's own cores say how many processes decode
         self._prepared, self._portion, self._folder = prepared.for_workers(), portion, folder
-        self._compiles = compiles  # networks on a GPU; elsewhere only where the user has said so
+        self._compiles = compiles  # networks on a GPU; elsewhere only if the user has said so
         self._tested = [*map(unloaded, tested)]
 
     def fingerprints(self, resources: OpenPass) -> list[str]:
@@ -101,7 +101,7 @@ class RemotePass:
         try:
             yield from resources.device_pass.through(prepared, jobs.parts, [job.item for job in jobs.jobs], owed)
         except BaseException:
-            resources.closing()  # rows of this piece are under way in it, and memory that nobody would give back
+            resources.closing()  # rows of this piece are under way in it, and memory that no one would give back
             raise
 
     def load(self) -> OpenPass:
@@ -124,7 +124,7 @@ class RemotePass:
             )  # fmt: skip
             opening.callback(device_pass.close)
             opened = OpenPass(tested, device_pass, networks=chosen)
-            # Nobody tells a worker that a piece was the last.
+            # A worker does not know that a piece was the last.
             opened.closing = weakref.finalize(opened, opening.pop_all().close)
         return opened
 
@@ -224,7 +224,7 @@ class OnePass:
         return portions
 
     def execute(self, plan: Plan[Sample, Part], prepared: Prepared, step: str, progress: Progress) -> Summary:
-        """Make the rows that a plan of ``portion`` owes, as ``jobs.execute`` does for other plans."""
+        """Make the missing rows of a plan of ``portion``, as ``jobs.execute`` does for other plans."""
         assert self.portion is not None
         if not plan.owed:
             return Summary(already=plan.already)

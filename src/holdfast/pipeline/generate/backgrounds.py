@@ -73,7 +73,7 @@ class Painter:
         return BackgroundRequest(prompt, background, seed)
 
     def identity(self, sample: Sample) -> str:
-        """Return the hash of everything a sample's image depends on besides image, mask and condition."""
+        """Return the hash of everything a sample's image depends on other than image, mask and condition."""
         judge = self.oracle.fingerprint if self.oracle else ""
         asked = self.request(sample)
         doubts = [] if self.review_margin is None else [self.review_margin]
@@ -90,7 +90,7 @@ class Painter:
         }
 
     def unread(self, samples: Sequence[Sample], summary: Summary) -> None:
-        """Tell the summary which words of which prompts the generator does not read, where it can say so."""
+        """Note in the summary which words of which prompts the generator does not read, where it can say so."""
         first: dict[str, tuple[str, int]] = {}
         for sample in samples:
             prompt = self.request(sample).prompt
@@ -195,7 +195,7 @@ class Painter:
 
 
 def load_painter(spec: Any, collection: Collection, conditions: Sequence[Condition]) -> Painter | None:
-    """Return the painter for these conditions, or None where none of them paints; ``spec`` has PaintSpec's options."""
+    """Return the painter for these conditions, or None if none of them paints; ``spec`` has PaintSpec's options."""
     check_tools(spec, conditions)
     painting = [condition.scenario for condition in conditions if condition.definition.paints]
     if not painting:
@@ -265,7 +265,7 @@ def check_review(*, oracle: str, shards: bool, margin: float) -> None:
 def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None:
     """Apply people's votes to pending images, then list what people are to look at."""
     # An accepted image takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
-    # What nobody judged, or too few, stays pending. Files are written before rows: after a crash the same is done
+    # What no one judged, or too few, stays pending. Files are written before rows: after a crash the same is done
     # again. ``parts``: its rows. ``votes``: what ``holdfast people review --export`` wrote, or None. ``summary``: told
     # what is left.
     rows = parts.dataset().to_table(filter=_ASKED).to_pylist()

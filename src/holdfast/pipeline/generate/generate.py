@@ -59,7 +59,7 @@ def generate(
     """Make the images that are not there yet, and write the manifest of all that are."""
     run, pool, summary = Run(out), GeneratedPool(out), Summary()
     executor = executor or LocalExecutor(1)
-    with writing(out):  # first of all: nobody should wait for a generator to hear that nothing can be written
+    with writing(out):  # first of all: no one should wait for a generator to hear that nothing can be written
         planned = plan_prompts(spec)
         prompts = list(dict.fromkeys(request.prompt for request in planned.requests))
         known, maker = know_maker(_maker_name(spec), spec.device, prompts, executor, maker)

@@ -199,7 +199,7 @@ MANIFEST = plain_schema(
 """``label``: the category; ``source_id``: the prompt: images of one prompt are one cluster; ``kind``: generated;
 ``condition``: background | texture | material; ``prompt_id``: of the prompt's text, category and nuisance;
 ``repeat``: which of the prompt's images; ``seconds``: its share of its batch's time; ``made_at``: UTC;
-``attempt``: 1 where the first image was unusable; ``cut_words``: of the prompt, which the generator did not read;
+``attempt``: 1 if the first image was unusable; ``cut_words``: of the prompt, which the generator did not read;
 ``published_sha256``: of the file."""
 POOL_ROWS = pa.schema([*MANIFEST, ("status", pa.string()), ("error", pa.string()), ("row_id", pa.string())])
 

@@ -121,7 +121,7 @@ def load_tools(spec: Any) -> Tools | None:
 
 
 def check_tools(spec: Any, conditions: Sequence[Condition]) -> None:
-    """Raise a UserError where a condition lacks its network, or a network its condition."""
+    """Raise a UserError if a condition lacks its network, or a network its condition."""
     named = {condition.definition.tool: condition.scenario for condition in conditions}
     if "style" in named and not getattr(spec, "stylist", None):
         raise UserError(f"{named['style']} needs a network that stylises: --stylist FOLDER with its two ONNX files")
@@ -156,7 +156,7 @@ def _is_picture(shape: Sequence[Any]) -> bool:
 
 
 def load_filler(name: str) -> Inpainting | None:
-    """Return the network of ``migan:FILE``, or None where nothing is named."""
+    """Return the network of ``migan:FILE``, or None if nothing is named."""
     if not name:
         return None
     file = Path(name.removeprefix(_FILL))
@@ -170,5 +170,5 @@ def load_filler(name: str) -> Inpainting | None:
 
 
 def _checked(file: Path) -> str:
-    """Return the hash of an ONNX file and of the weights beside it; UserError for weights outside its folder."""
+    """Return the hash of an ONNX file and of the weights next to it; UserError for weights outside its folder."""
     return fingerprint([bytes_sha256(path.read_bytes()) for path in (file, *external_files(file))])

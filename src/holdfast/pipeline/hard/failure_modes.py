@@ -71,7 +71,7 @@ def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
     ]
     if rows.empty:
         raise UserError(f"{run.path} has no answers to images as they are; evaluate with --scenarios original")
-    # Right where the table says so: an alias is no error.
+    # Right if the table says so: an alias is no error.
     rows[answer] = np.where(
         rows[right], rows["sample_id"].map(samples["label"].astype(str)), rows[answer].fillna("no answer")
     )
@@ -130,7 +130,7 @@ def read_words(words: str) -> dict[str, str]:
         raise UserError(f"{file.name} is not text: {error.reason}") from error
     phrases = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     if not 2 <= len(phrases) <= MAX_WORDS:
-        raise UserError(f"{file.name} has {len(phrases)} phrases; 2 to {MAX_WORDS} can be told apart")
+        raise UserError(f"{file.name} has {len(phrases)} phrases; 2 to {MAX_WORDS} can be distinguished")
     beginning = re.compile(r"^(in|on|at|by|near|under|over|inside|with)\s+((a|an|the)\s+)?")
     return {beginning.sub("", phrase) or phrase: phrase for phrase in phrases}  # "in the snow" is called snow in tables
 
@@ -189,7 +189,7 @@ def _texts_of(answers: ExplainedAnswers, spec: ModesSpec, run: Run) -> dict[str,
 
 
 def _read(clip: Clip, samples: Sequence[Sample], texts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return the background of each image in which it can be told, by sample_id."""
+    """Return the background of each image in which it is known, by sample_id."""
     backgrounds = {}
     for label, group in groupby(sorted(samples, key=lambda sample: sample.label), key=lambda sample: sample.label):
         own, images = [], []

@@ -115,7 +115,7 @@ def _choose(spec: MineSpec, pool: MeasuredPool) -> MiningChoice:
     if left < spec.least_images:
         warnings.append(
             f"the choosing half of the prompts has {left} valid images that {at_least} of {use} surrogates fail, fewer "
-            f"than the {spec.least_images} asked for: a larger pool would tell more"
+            f"than the {spec.least_images} asked for: use a larger pool"
         )
     return MiningChoice(used, at_least, curve, fit, counts, spec, warnings)
 
@@ -174,7 +174,7 @@ def _doubts_about_models(spec: MineSpec, pool: MeasuredPool) -> list[str]:
     makers = {str(sample.attributes.get("generator", "")).partition(":")[0] for sample in pool.collection.samples}
     if "embedded" in makers and {lineage.model for lineage in lineages(spec.oracle)} == {"clip:embedded"}:
         doubts.append(
-            "the embedded generator is told what to paint by the text tower of clip:embedded, so this oracle accepts "
+            "the embedded generator takes its prompts through the text tower of clip:embedded, so this oracle accepts "
             "its images more readily than a stranger would: take its validity as an upper bound, or let it vote with "
             "another (ensemble:clip:embedded+classifier:MODEL?rule=unanimous)"
         )
@@ -220,7 +220,7 @@ Repaint = Job[tuple[ImageRequest, str], None]
 def paint_again(
     mining: Mining, folder: Path, progress: Progress, executor: Executor | None = None
 ) -> tuple[MeasuredPool | None, list[str]]:
-    """Paint hard prompts anew, classify and judge in ``folder/again``; return warnings where that cannot be."""
+    """Paint hard prompts again, classify and judge in ``folder/again``; return warnings where that cannot be."""
     # What was painted before is kept, also for prompts that are no longer hard.
     spec, pool, oracle = mining.spec, mining.pool, mining.oracle
     if not spec.again:

@@ -240,7 +240,7 @@ def _facts(sample: Sample, verdict: Mapping[str, Any], seed: int) -> dict[str, A
 
 
 def model_facts(names: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
-    """Return family, training data and objective of each model as its name or card says; '' where unknown."""
+    """Return family, training data and objective of each model as its name or card says; '' if unknown."""
     rows = []
     for text in texts:
         (known,) = lineages(text)[:1]

@@ -235,8 +235,8 @@ def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataF
         else "Not looked for: the pool has no prompts.",
         "## Licences and origin": _licences(facts),
         "## Uses": "For trying models that are neither surrogates nor related to them. Not a sample of any population: "
-        "a low accuracy here says that a model shares failures with the surrogates, and means something only beside "
-        f"its accuracy on the unmined pool and on the matched control. Made with seed {facts['seed']} by Holdfast "
+        "a low accuracy here says that a model shares failures with the surrogates, and means something only together "
+        f"with its accuracy on the unmined pool and on the matched control. Made with seed {facts['seed']} by Holdfast "
         f"{facts['environment']['packages'].get('holdfast', '')}, {facts['environment']['time']}.",
     }
     if not painted:
@@ -326,7 +326,7 @@ def _licences(facts: dict[str, Any]) -> str:
     licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask its authors"
     if facts["source"] == "photo":
         return (
-            f"Licence of the images, as the pool's manifest states it: {licences}. What was done to each stands in "
+            f"Licence of the images, as the pool's manifest states it: {licences}. What was done to each is in "
             "`manifest.csv`, with the SHA-256 of its file, which is checked whenever Holdfast reads it."
         )
     generators = ", ".join(map(_plain, facts["generators"])) or "not stated"
@@ -334,7 +334,7 @@ def _licences(facts: dict[str, Any]) -> str:
         generators += " (Holdfast's own, like the words of its drawn world: Apache-2.0)"
     return (
         f"Generator: {generators}. Licence of the images, as the pool's manifest states it: {licences}. Prompts, seeds "
-        "and the generator's fingerprint stand in `manifest.csv` with every image, and the SHA-256 of its file, which "
+        "and the generator's fingerprint are in `manifest.csv` with every image, and the SHA-256 of its file, which "
         "is checked whenever Holdfast reads it. A generator's licence may bind what it made; words of categories and "
         "nuisances taken from lists of others keep the terms of those lists."
     )

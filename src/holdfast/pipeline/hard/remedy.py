@@ -43,7 +43,7 @@ DRAWN_ORIGINALS = {
     "drawn scenes, tied": "diorama:test?n=480&context=0.95",
     "drawn scenes, untied": "diorama:test?n=480&context=0",
 }
-"""What models of drawn scenes are tried on besides: as most of them were trained, and without any tie."""
+"""What models of drawn scenes are tried on as well: as most of them were trained, and without any tie."""
 
 HARD, AGAIN, EASY, POOL = "hard set", "hard prompts, repainted", "easy images", "unmined pool"
 
@@ -153,7 +153,7 @@ def _measured(
         for name, inside in ((HARD, hard), (EASY, images["surrogates_failed"] == 0), (POOL, hard | True))
     ]
     again = Path(spec.hard) / "mining" / "again"
-    if (again / "manifest.parquet").is_file():  # new images of the hard prompts: nobody's failure chose them
+    if (again / "manifest.parquet").is_file():  # new images of the hard prompts: no one's failure chose them
         verdicts = Parts(again / "oracle", JUDGED).rows().to_pylist()  # of every oracle that this set was mined with
         accepted = {row["sample_id"] for row in verdicts if row["accepted"] and row["oracle"] == str(mined["oracle"])}
         own = answers(str(again / "manifest.parquet"), "again")

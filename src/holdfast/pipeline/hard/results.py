@@ -101,7 +101,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Mining:
-    """What was measured, chosen and selected; ``again``: the hard prompts, painted anew."""
+    """What was measured, chosen and selected; ``again``: the hard prompts, painted again."""
 
     spec: MineSpec
     pool: MeasuredPool

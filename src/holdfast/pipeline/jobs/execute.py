@@ -88,7 +88,7 @@ def execute(
     count: Callable[[Summary, pa.Table], None] = Summary.count,  # counts a table of new rows into a summary
     progress: Progress = silent,
 ) -> Summary:
-    """Make the rows that a plan owes; return what was made, with the plan's count of stored rows."""
+    """Make the missing rows of a plan; return what was made, with the plan's count of stored rows."""
     executor = executor or LocalExecutor(1)
     report = ProgressReport(plan, step, progress)
     work = ShardWork(plan, worker, known, report if executor.shares_memory else None, count)
@@ -135,7 +135,7 @@ class ProgressReport:
 class ShardWork(Generic[Resources]):
     """Runs a worker on one shard after the other and writes a part file for each. It travels without resources."""
 
-    # ``report`` is None where another process does the work.
+    # ``report`` is None if another process does the work.
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class _Rows:
         self._beside: dict[str, list[Row]] = {name: [] for name in self._details}
 
     def seconds(self) -> float:
-        """Return for how many seconds rows have waited to be written; 0 where none waits."""
+        """Return for how many seconds rows have waited to be written; 0 if none waits."""
         return time.monotonic() - self._start if self._rows or self._batches else 0.0
 
     def add(self, output: Made) -> None:
@@ -320,7 +320,7 @@ def _is_of_script(architecture: str) -> bool:
 
 
 def check_same(name: str, planned: object, loaded: object) -> None:
-    """Raise a UserError where a worker has loaded something else than what the row ids were planned for."""
+    """Raise a UserError if a worker has loaded something else than what the row ids were planned for."""
     if planned != loaded:
         raise UserError(
             f"{name} is not the same on a worker as where the command was started: other weights or versions, or "

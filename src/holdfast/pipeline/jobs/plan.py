@@ -30,7 +30,7 @@ ERROR = "error"
 
 @dataclass(slots=True)
 class Job(Generic[Item, Part]):
-    """One item (a sample, as a rule) and the rows it owes: one row per part, such as a condition and a model."""
+    """One item (a sample, as a rule) and its missing rows: one row per part, such as a condition and a model."""
 
     # ``ids`` holds one row id per part; it is empty until a plan has filled it.
 
@@ -54,7 +54,7 @@ class Scope:
     """The stored rows that a command answers for. Those that are not planned any more are superseded."""
 
     # The image, the mask, the label, the donors or the weights of such a row have changed since it was measured: kept
-    # beside the new row, it would count twice.
+    # next to the new row, it would count twice.
 
     rows: ds.Expression  # a cheap filter: task, protocol, models
     columns: tuple[str, ...]  # what ``covers`` looks at
@@ -71,7 +71,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Plan(Generic[Item, Part]):
-    """What a command owes: ``owed`` rows of ``count`` jobs; ``already`` rows are stored."""
+    """What a command has to do: ``owed`` rows of ``count`` jobs; ``already`` rows are stored."""
 
     # ``details`` are tables whose rows belong to rows of ``table``, by the name under which a worker's rows carry them.
 
@@ -85,7 +85,7 @@ class Plan(Generic[Item, Part]):
     count: int
 
     def shards(self, size: int, *, with_ids: bool = True) -> Iterator[list[Job[Item, Part]]]:
-        """Yield the jobs that are owed, ``size`` at a time, made when they are asked for."""
+        """Yield the missing jobs, ``size`` at a time, made when they are asked for."""
         # Without ``with_ids``, jobs have no ids: they would be most of what travels to a worker.
         owed = self._owed()
         while shard := list(islice(owed, size)):
@@ -114,10 +114,10 @@ def plan(
     scope: Scope | None = None,  # which stored rows are dropped where they are not planned; None: no row
     retry: bool = False,  # whether planned rows with a ``retried`` status are made again. Other rows with errors stay
     retried: Sequence[str] = (ERROR,),  # statuses of rows to try again
-    details: Mapping[str, Parts] | None = None,  # tables beside; their rows go with those of ``table``
+    details: Mapping[str, Parts] | None = None,  # tables next to; their rows go with those of ``table``
     progress: Progress = silent,
 ) -> Plan[Item, Part]:
-    """Count the rows that a command owes, and drop the stored rows that it will replace."""
+    """Count the missing rows of a command, and drop the stored rows that it will replace."""
     beside = dict(details or {})
     stored, sizes = None, array("L")
     if table.count():

@@ -1,4 +1,4 @@
-"""What a command reports: progress while it runs, a summary at its end, and machine and versions beside a result."""
+"""What a command reports: progress while it runs, a summary at its end, and machine and versions next to a result."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _LINES = ProgressLines()
 
 
 def printed(step: str, done: int, total: int) -> None:
-    """Print how far a step is on stderr; what functions of Python do unless they are told to be quiet."""
+    """Print how far a step is on stderr; what functions of Python do unless they are asked to be quiet."""
     _LINES(step, done, total)
 
 
@@ -225,7 +225,7 @@ PACKAGES = (
 
 @functools.cache
 def version(package: str) -> str | None:
-    """Return the installed version of a package without importing it; None where it is not installed."""
+    """Return the installed version of a package without importing it; None if it is not installed."""
     if package == "holdfast":
         return installed_version()
     try:

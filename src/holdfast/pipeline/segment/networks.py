@@ -206,7 +206,7 @@ def write(
 
 
 def loaded_as(architecture: Architecture) -> str:
-    """Return what stands before the folder in the name of the trained segmenter."""
+    """Return what is before the folder in the name of the trained segmenter."""
     return "hf:" if architecture.library == "hf" else f"{architecture.library}:{architecture.architecture}@"
 
 

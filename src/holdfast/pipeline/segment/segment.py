@@ -40,7 +40,7 @@ Pair = tuple["torch.Tensor", "torch.Tensor"]
 
 
 class SegmentFit(Fit):
-    """One job's training. Images have four channels: colours, and 1 where the object is."""
+    """One job's training. Images have four channels: colours, and 1 if the object is."""
 
     def build(self) -> torch.nn.Module:
         """Return the network before training."""
@@ -167,9 +167,9 @@ def segment(
 
 
 def _check(spec: SegmentSpec, collection: Collection) -> None:
-    """Raise a UserError where there is nothing to segment, or class maps cannot hold the classes."""
+    """Raise a UserError if there is nothing to segment, or class maps cannot hold the classes."""
     if BACKGROUND in collection.classes:
-        raise UserError(f"a class is called {BACKGROUND!r}, and that is what lies around the object; rename it")
+        raise UserError(f"a class is called {BACKGROUND!r}, and that is what is around the object; rename it")
     if len(collection.classes) > 255:
         raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(collection.classes)}")
     if all(sample.mask is None for sample in collection.samples):

@@ -25,13 +25,13 @@ from holdfast.pipeline.train.train import Answers
 from holdfast.stats.effects.segments import BACKGROUND
 
 TOLERANCE = 0.0075
-"""How far apart two boundaries may lie to meet, as a share of the image's diagonal (Csurka and others, 2013)."""
+"""How far apart two boundaries may be to meet, as a share of the image's diagonal (Csurka and others, 2013)."""
 
 Map = NDArray[np.uint8]  # HW, places in a list of classes whose first is the background
 
 
 def tolerance(height: int, width: int) -> int:
-    """Return how many pixels two boundaries of an image may lie apart: at least 1."""
+    """Return how many pixels two boundaries of an image may be apart: at least 1."""
     return max(1, round(TOLERANCE * float(np.hypot(height, width))))
 
 

@@ -122,7 +122,7 @@ class InventorySpec(Spec):
 
 @dataclass(frozen=True)
 class PaintSpec(DataSpec):
-    """What conditions with painted backgrounds need besides; such conditions run only when they are named."""
+    """What conditions with painted backgrounds need other than; such conditions run only when they are named."""
 
     PANEL = "Painted backgrounds"
 
@@ -261,7 +261,7 @@ class AskSpec(DataSpec):
                                         choices=QUESTIONS)  # fmt: skip
     scenarios: str = scenarios("original")
     distractor: str = option(
-        "", help="Model whose best wrong class stands beside the truth; or: questions, as an ImageNet-D folder says."
+        "", help="Model whose best wrong class is next to the truth; or: questions, as an ImageNet-D folder says."
     )
     synonyms: str | None = option(None, help='TOML with other words for classes: dog = ["puppy"].', is_path=True)
     template: str = option("", help="Text of a question, with {options} in it.")
@@ -282,7 +282,7 @@ class AskSpec(DataSpec):
         return self.template or (LETTER_TEMPLATE if self.letters else TEMPLATE)
 
     def parameters(self, protocol: str, scenario: Mapping[str, Any] | None = None) -> str:
-        """Return what the one table says about a question besides its protocol, as JSON; with a scenario's settings."""
+        """Return the ``parameters`` of a question in the one table, as JSON, with the settings of a scenario."""
         from holdfast.core.fingerprint import canonical_json
 
         stated: dict[str, Any] = {"template": self.words, "letters": self.letters}
@@ -324,7 +324,7 @@ class ChooseSpec(Spec):
             "its weight. By default every condition has the same weight.", is_list=True,
         )},
     )  # fmt: skip
-    accuracy_weight: float | None = option(None, help="Weight of the originals; 1 where it is not given.", least=0)
+    accuracy_weight: float | None = option(None, help="Weight of the originals; 1 if it is not given.", least=0)
     slice: str = option(
         "", flag="--for", help="Only images with these attributes, such as camera=B or camera=B,line=2."
     )

@@ -43,7 +43,7 @@ class Recipe:
     batch_size: int  # images a step
     size: int = 224  # pixels of the square that images are resized to
     cycle: bool = False  # the rate goes up and down along a cosine, or stays
-    augment: bool = False  # images are mirrored, turned, zoomed and shifted a little, anew in every epoch
+    augment: bool = False  # images are mirrored, turned, zoomed and shifted a little, again in every epoch
     smoothing: float = 0.0  # of the labels, 0..1
     average: float = 0.0  # share of all steps over which weights are averaged for use; 0 takes them as they are
     clip: float = 0.0  # largest norm of the gradients; 0 leaves them
@@ -89,7 +89,7 @@ class RemedyRecipe:
     epochs: int  # passes over the images
     batch_size: int  # images a step
     cycle: bool  # up and down along a cosine, or one rate throughout
-    moves: bool  # small turns, zooms and shifts besides mirroring
+    moves: bool  # small turns, zooms and shifts apart from mirroring
 
 
 REMEDIES = {
@@ -318,7 +318,7 @@ class MineSpec(Spec):
     )
     keep_rejected: bool = option(False, help="Publish images that the oracle rejects, too.", panel="Published images")
     again: int = option(
-        5, help="New images per hard prompt, to tell prompt from luck; 0 makes none.", least=0, panel="New images"
+        5, help="New images per hard prompt, to separate prompt from luck; 0 makes none.", least=0, panel="New images"
     )
     generator: str = option("", help="Image maker of the new images; by default the pool's own.", panel="New images")
     batch_size: int = batch_size(32, panel=SPEED)

@@ -1,4 +1,4 @@
-"""What ``synth`` leaves on disk besides the images: manifest, COCO files, tar and Parquet shards."""
+"""What ``synth`` leaves on disk apart from the images: manifest, COCO files, tar and Parquet shards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MANIFEST = plain_schema(
     "error text, shard int, mask_rle text, row_id text"
 )
 """``cut_words``: of the prompt, which the generator did not read; ``asked_background``: the kind of background the
-prompt names, where it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 where
+prompt names, where it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 if
 the first image was blank; ``people_votes``: of an image that went to people (--review); ``sha256``: of the
 encoded image."""
 DETAILS = (
@@ -48,7 +48,7 @@ _INTERNAL = ["shard", "mask_rle", "row_id"]
 _FOUND = ["row_id", "sample_id", "shard"]
 _COCO = ["path", "label", "height", "width", "mask_rle", "licence"]
 
-# Tells datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
+# Lets datasets.load_dataset(folder) which of the files are the dataset; it would take manifest and COCO files, too.
 _DATASET_CARD = b"""---
 configs:
 - config_name: default
@@ -64,7 +64,7 @@ def shard_path(out: Path, format: str, number: int) -> Path:
 
 
 def write_shard(out: Path, format: str, number: int, files: list[tuple[dict[str, Any], bytes, bytes]]) -> None:
-    """Write the images of one shard, with their masks and facts beside them."""
+    """Write the images of one shard, with their masks and facts next to them."""
     write = write_tar_shard if format == "webdataset" else write_parquet_shard
     facts = [({k: v for k, v in row.items() if k not in _INTERNAL}, image, mask) for row, image, mask in files]
     write(shard_path(out, format, number), facts)
@@ -122,7 +122,7 @@ def _a_few_at_a_time(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 def broken_rows(out: Path, format: str, parts: Parts, progress: Progress) -> list[str]:
     """Hash every file against the manifest and forget the rows that do not hold, so that they are made again."""
-    # A shard in which anything is wrong goes as a whole: it cannot be mended in place.
+    # A shard in which anything is wrong goes as a whole: it cannot be repaired in place.
     fine = pc.field("status") == "ok"
     total = sum(len(_read(path, ["status"], fine)) for path in parts.paths())
     progress("verify", 0, total)
@@ -153,7 +153,7 @@ def _read(path: Path, columns: list[str], condition: pc.Expression | None = None
 
 
 def last_shard(parts: Parts) -> int:
-    """Return the highest number that a shard has; -1 where there is none."""
+    """Return the highest number that a shard has; -1 if there is none."""
     return max((shard for path in parts.paths() for shard in _read(path, ["shard"])["shard"].to_pylist()), default=-1)
 
 
@@ -236,7 +236,7 @@ def _shard_holds(out: Path, format: str) -> Callable[[dict[str, Any]], bool]:
 AT_ONCE = 100_000  # rows that are held and sorted at a time
 
 Tables = Callable[[list[str]], Iterator[pa.Table]]
-"""Gives the wanted columns of some rows, ``sample_id`` among them, in tables that follow one another; anew whenever it
+"""Gives the wanted columns of some rows, ``sample_id`` among them, in tables that follow one another; again whenever it
 is called."""
 
 _CONDITION = ["scenario", "variant"]
@@ -282,7 +282,7 @@ def _by_condition(parts: Parts, folder: Path) -> list[tuple[Path, list[tuple[str
 
 def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -> Iterator[pa.Table]:
     """Yield the rows of a file by id."""
-    # A part has images that follow one another, so what lies before the first id of the next batch is complete, and few
+    # A part has images that follow one another, so what is before the first id of the next batch is complete, and few
     # batches are held at a time; of a dataset that is not sorted by its ids, all of them. ``path``: of
     # ``_by_condition``. ``firsts``: the first id of each batch and its place in the file, in order. ``columns``: which
     # of the table.
@@ -308,4 +308,4 @@ def _merged(path: Path, firsts: Sequence[tuple[str, int]], columns: list[str]) -
                 # taken, not sliced: a slice still counts from the first text of all
                 yield rows.take(pa.array(range(start, min(start + AT_ONCE, ready)))).cast(narrow)
             held = [rows.slice(ready).combine_chunks()]
-            enough = max(AT_ONCE // 4, 2 * (len(rows) - ready))  # else each of many that overlap is sorted in anew
+            enough = max(AT_ONCE // 4, 2 * (len(rows) - ready))  # else each of many that overlap is sorted in again

@@ -77,7 +77,7 @@ def _spelled(*texts: str) -> str:
 
 MADE = ("ok", "pending", "rejected")  # rejected: by the oracle or by people, and kept with the reason
 _NO_DETAILS: dict[str, Any] = dict.fromkeys(DETAILS)
-RenderingJob = Job[Sample, Condition]  # A sample and the conditions that it owes
+RenderingJob = Job[Sample, Condition]  # A sample and the conditions that it lacks
 
 
 @dataclass
@@ -167,7 +167,7 @@ def _write(
     """Make the renderings that are not stored: painted ones where the worker can paint, the others where it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
     parts = Parts(work.out / "manifest", MANIFEST)
-    todo = plan(parts, wanted, wanted.row_ids, retry=True, progress=progress)  # another --max-pixels may mend an error
+    todo = plan(parts, wanted, wanted.row_ids, retry=True, progress=progress)  # another --max-pixels may fix an error
     # Small enough to keep all workers busy and to lose little when killed; a part file takes as long as an image.
     size = max(1, min(32, todo.count // (4 * executor.width)), todo.count // 2000)
     size = 64 if spec.format in SHARD_FORMATS else size

@@ -47,7 +47,7 @@ class Architecture:
 
     @property
     def loaded_as(self) -> str:
-        """Return what stands before ``@FILE`` in the name of the trained model."""
+        """Return what is before ``@FILE`` in the name of the trained model."""
         if self.library == "python":
             return f"python:{self.architecture}"
         return f"torch:{self.architecture}" if self.library == "timm" else f"torch:{self.library}/{self.architecture}"
@@ -75,7 +75,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
         raise UserError(f"{text} names weights; begin with them by --pretrained, or name {alone} alone")
     if pretrained and name.scheme == "python" and not name.tag:
         raise UserError(f"{text} has no weights to begin with; name a file: python:{name.name}@FILE")
-    if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it lies
+    if name.scheme in ("local-dir", "torch"):  # results are called after the file, not after where it is
         shown = f"{name.scheme}:{Path(plain.whole).name}"
     if not pretrained:
         return dataclasses.replace(architecture, name=shown)

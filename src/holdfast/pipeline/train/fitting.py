@@ -43,7 +43,7 @@ class Fit:
     places: Places
     run: Path
     device: str
-    watch: Any = None  # told (epochs done, epochs)
+    watch: Any = None  # called with (epochs done, epochs)
 
     def __post_init__(self) -> None:
         self.recipe: Recipe = self.spec.settled()
@@ -208,7 +208,7 @@ class Fit:
         """Validate, keep the weights if they are the best so far, and report."""
         measured = self.validate(epoch.model) if self.places.validation else {}
         if not math.isfinite(measured.get("validation_loss", 0.0)):
-            # Training may go on with batch norms that hold what evaluation cannot.
+            # Training may continue with batch norms that hold what evaluation cannot.
             raise DivergedError(
                 f"the validation loss became {measured['validation_loss']} in epoch {epoch.number}; lower the "
                 "learning rate, clip gradients or train in float32"
@@ -217,7 +217,7 @@ class Fit:
         before = [dict(values) for values in epoch.history]
         self.rows = [*before, row]
         # Named by its row: what was best before stays until this epoch's checkpoint is written, so that a kill between
-        # the two loses neither. What another attempt has written, it or who goes on from it may need to the end.
+        # the two loses neither. What another attempt has written, it or who continues from it may need to the end.
         for file in self._kept - {self._best(before)}:
             file.unlink(missing_ok=True)
             self._kept.remove(file)
@@ -257,7 +257,7 @@ class Fit:
         return {"validation_loss": loss / max(count, 1), "validation_accuracy": right / max(count, 1)}
 
     def stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Return whether training ends: the best epoch lies far back, or another attempt has finished this job."""
+        """Return whether training ends: the best epoch is far back, or another attempt has finished this job."""
         late = self.spec.early_stopping and len(history) - best_epoch(history) >= self.spec.early_stopping
         return bool(late) or trained_as(self.folder, self.job.identity) is not None
 
@@ -329,7 +329,7 @@ class Fit:
             raise HoldfastError(f"the weights of epoch {best} are gone; delete {self.work} and use --retry-errors")
         facts = self.facts(best, seconds)
         weights = checkpoint.separate(state)
-        # The model last: once it is there, nobody trains again, and a curve that is missing stays so.
+        # The model last: once it is there, no one trains again, and a curve that is missing stays so.
         self.write_curve()
         self.write(self.folder, module, weights, facts)
         return facts
@@ -380,7 +380,7 @@ def _chosen_by(history: Sequence[Mapping[str, float]]) -> str:
 
 
 def trained_as(folder: Path, identity: str) -> dict[str, Any] | None:
-    """Return the facts of a finished model of the very same training; None where there is none."""
+    """Return the facts of a finished model of the very same training; None if there is none."""
     if not all((folder / name).is_file() for name in ("README.md", "config.json")):
         return None
     facts = read_json(folder / "config.json").get("holdfast", {})

@@ -126,7 +126,7 @@ class Renderer:
             facts["image_sha256"] = array_sha256(image)
         mask = _resized_mask(rendering.rendered.mask, self.size, self.scaled) if self.masked else None
         fitting = cropped(image, self.size, self.scaled) if self.scaled else resized(image, self.size)
-        # Colours one after the other already here, so that nobody who collects images has to turn them.
+        # Colours one after the other already here, so that no one who collects images has to turn them.
         return TrainingPicture(np.ascontiguousarray(fitting.transpose(2, 0, 1)), mask, facts=facts)
 
     def rendered(self, groups: Iterable[Sequence[Showing]], count: int) -> Iterator[list[TrainingPicture]]:
@@ -193,7 +193,7 @@ class Tensors:
 
     images: torch.Tensor  # NCHW uint8
     labels: torch.Tensor  # places in the classes
-    masks: torch.Tensor | None  # NHW bool, where the object is in the image; None where they were not asked for
+    masks: torch.Tensor | None  # NHW bool, where the object is in the image; None if they were not asked for
     samples: tuple[Sample, ...]  # whose they are
     facts: tuple[Mapping[str, Any], ...]  # of each: donors, the hash of the image before resizing
     failed: tuple[tuple[Sample, str, str], ...]  # samples that could not be rendered, with status and error
@@ -244,7 +244,7 @@ ON_DEVICE = 0.2  # share of a GPU's free memory that images may take; larger set
 
 @dataclass(frozen=True)
 class InMemory:
-    """Images that lie on a device."""
+    """Images that are on a device."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -266,7 +266,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class RenderedSource:
-    """Images that do not all fit into memory: those that do are kept, the others are made anew in every epoch."""
+    """Images that do not all fit into memory: those that do are kept, the others are made again in every epoch."""
 
     renderer: Renderer
     shown: Sequence[Showing]

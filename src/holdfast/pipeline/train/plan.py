@@ -168,7 +168,7 @@ def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Conditio
 def make_jobs(
     spec: TrainSpec, prepared: Prepared, conditions: Mapping[str, Condition], architectures: Sequence[Architecture]
 ) -> list[TrainingJob]:
-    """Return every job; those of one condition and one network stand side by side."""
+    """Return every job; those of one condition and one network are side by side."""
     # Crops and robust ways came later: without them, the identity of a training is what it was before.
     recipe = {key: value for key, value in asdict(spec.settled()).items() if key not in ("crop", "robust") or value}
     asked = {

@@ -84,7 +84,7 @@ class TrainingResources:
     given: Sequence[Any] = ()  # models that are tested as they are
 
     def maker(self, spec: TrainSpec, trained_on: str, shown: Sequence[Showing]) -> DeviceTeam | None:
-        """Return who makes a condition's images on this GPU; None where there is none, or it cannot make them."""
+        """Return who makes a condition's images on this GPU; None if there is none, or it cannot make them."""
         if not self.device.startswith("cuda") or not can_make(shown):
             return None
         if self.on_device is None or self.on_device[0] != trained_on:
@@ -105,7 +105,7 @@ class TrainingWorker:
     def __init__(self, spec: TrainSpec, collection: Collection, pool: DonorPool, run: Path, device: str) -> None:
         self.spec, self.collection, self.pool = spec, collection, pool
         self.run_path, self.device, self.classes = run, device, collection.classes
-        self.watch: Callable[[int, int], None] | None = None  # told (epochs done, epochs), in this process only
+        self.watch: Callable[[int, int], None] | None = None  # called with (epochs done, epochs), in this process only
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "watch": None}
@@ -314,7 +314,7 @@ def train(
             collection, painted = with_generated(
                 spec, collection, list(conditions.values()), run.path, summary=summary, progress=progress
             )
-        # Whoever plans for other machines need not have their GPU.
+        # A user who plans for other machines need not have their GPU.
         device = resolve_device(spec.device) if isinstance(executor, LocalExecutor) else spec.device
         networks, sizes = _networks(spec, kind, len(collection.classes))
         before = run.spec().get("model_parameters", {}) if (run.path / "spec.json").is_file() else {}

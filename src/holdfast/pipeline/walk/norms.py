@@ -1,8 +1,8 @@
 """Steps of a walk on a GPU that need no compiler: group norm with the SiLU behind it in two kernels each way.
 
-Most of a decoder's time beside its convolutions is bytes moved by norms, activations, biases and casts. ``FastSteps``
-is a context in which torch calls the kernels below, casts weights once, leaves the bias of a convolution to the norm
-or the sum that reads it, and leaves out what changes nothing.
+Most of a decoder's time apart from its convolutions is bytes moved by norms, activations, biases and casts.
+``FastSteps`` is a context in which torch calls the kernels below, casts weights once, leaves the bias of a convolution
+to the norm or the sum that reads it, and leaves out what changes nothing.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class WatchedSteps(TorchFunctionMode):
 class FastSteps(TorchFunctionMode):
     """A context in which torch computes a step of bfloat16 on a GPU with fewer bytes moved.
 
-    A convolution that ``watched`` saw returns its images without the bias, which is kept beside them as ``owed``. A
+    A convolution that ``watched`` saw returns its images without the bias, which is kept next to them as ``owed``. A
     norm or a sum that reads them adds it on the way; for any other function it is added first.
     """
 
@@ -342,13 +342,13 @@ _SUMS: tuple[Callable[..., Any], ...] = (torch.Tensor.add, torch.Tensor.__add__,
 
 
 def _owed(value: Any) -> torch.Tensor | None:
-    """Return the bias that a convolution did not add to these images, None where there is none."""
+    """Return the bias that a convolution did not add to these images, None if there is none."""
     owed: torch.Tensor | None = getattr(value, "owed", None)
     return owed
 
 
 def _settled(value: Any) -> Any:
-    """Return images with the bias that they are owed; any other value as it is."""
+    """Return images with the bias that is still missing; any other value as it is."""
     if _owed(value) is None:
         return value
     if not hasattr(value, "settled"):
@@ -357,7 +357,7 @@ def _settled(value: Any) -> Any:
 
 
 def _addable(first: Any, second: Any) -> bool:
-    """Return whether these are images of one shape and type, and one of them is owed a bias."""
+    """Return whether these are images of one shape and type, and one of them still lacks a bias."""
     both = torch.is_tensor(first) and torch.is_tensor(second)
     alike = both and first.ndim == 4 and first.shape == second.shape and first.dtype == second.dtype
     return alike and (_owed(first) is not None or _owed(second) is not None)

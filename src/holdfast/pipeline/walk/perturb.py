@@ -104,11 +104,11 @@ class WalkWorker:
         return WalkResources.of(load_setting(self.spec, self.collection))
 
     def fingerprints(self, resources: WalkResources) -> list[str]:
-        """Return what row ids depend on, besides the models, each of which is checked when it is loaded."""
+        """Return what row ids depend on, apart from the models, each of which is checked when it is loaded."""
         return [canonical_json(resources.setting.parameters)]
 
     def run(self, resources: WalkResources, jobs: Sequence[WalkJob]) -> Iterator[Made]:
-        """Yield the rows that walks owe, model by model."""
+        """Yield the missing rows of walks, model by model."""
         recorder = WalkRecorder(
             self.spec, self.collection.name, resources.setting, self.run_path, resources.distance, self.pictured
         )
@@ -240,7 +240,7 @@ def perturb(
     executor = executor or LocalExecutor(1)
     if isinstance(executor, LocalExecutor) and (gpus := several_gpus(spec.device)):
         executor = LocalExecutor(max(executor.width, len(gpus)), gpus)
-    with writing(out):  # first of all: nobody should wait for models to hear that nothing can be written
+    with writing(out):  # first of all: no one should wait for models to hear that nothing can be written
         collection = read_originals(spec)
         # Where others walk, this process only has to know what they walk with.
         known = spec if executor.shares_memory else replace(spec, device="cpu")
@@ -367,7 +367,7 @@ class _Walks:
         )  # fmt: skip
 
     def lengths(self) -> Callable[[PlannedWalk], int | None]:
-        """Return how many steps the validated walk of a random one went; None where there is no such walk."""
+        """Return how many steps the validated walk of a random one went; None if there is no such walk."""
         rows = self.run.details("walks").rows(["row_id", "validated", "steps"]).to_pylist()
         steps = {row["row_id"]: row["steps"] for row in rows if row["validated"]}
         return lambda walk: steps.get(self.row_id(walk, PERTURBED))

@@ -40,7 +40,7 @@ def colour_shift(first_image: Image, other: Image) -> float:
 
 
 def feature_distance(oracle: Oracle, size: int) -> FeatureDistance | None:
-    """Return a function for distances in an oracle's features, 0..2; None where it has no network."""
+    """Return a function for distances in an oracle's features, 0..2; None if it has no network."""
     # LPIPS without its fitted weights: at the last convolution of each resolution (of a transformer, its last norm over
     # tokens, too) one less the cosine of the two feature vectors, averaged over places and then over layers. Of an
     # ensemble the first member looks.
@@ -126,7 +126,7 @@ class PlannedWalk:
     baseline: bool = False  # whether it is a random walk, as long as the walk before
 
 
-WalkJob = Job[PlannedWalk, str]  # A walk and the conditions whose rows it owes
+WalkJob = Job[PlannedWalk, str]  # A walk and the conditions whose rows are missing
 
 
 @dataclass
@@ -168,7 +168,7 @@ class WalkRecorder:
     pictured: Container[str] = ()
 
     def rows(self, model: Tested, finished: Sequence[FinishedWalk]) -> Iterator[Row]:
-        """Yield the rows that these walks owe."""
+        """Yield the missing rows of these walks."""
         answers = self._answers(model, finished)
         # How long each walk took; random walks are baselines and do not count.
         seconds = {
@@ -209,7 +209,7 @@ class WalkRecorder:
                 yield row
 
     def _ask_people(self, model: Tested, walk: FinishedWalk) -> str:
-        """Write the images that people have to judge before a walk goes on, and return what it waits for."""
+        """Write the images that people have to judge before a walk continues, and return what it waits for."""
         if walk.walked is None or walk.walked.stop != PENDING:
             return ""
         people = self.run / PEOPLE
@@ -255,7 +255,7 @@ class WalkRecorder:
         return dict(zip(ids, self.distance(originals, images), strict=True))
 
     def _details(self, model: Tested, walk: FinishedWalk, walk_id: str, apart: float | None) -> dict[str, list[Row]]:
-        """Return the rows of a walk in the tables beside, by the table's name; write its images."""
+        """Return the rows of a walk in the tables next to, by the table's name; write its images."""
         walked, original, kept = walk.walked, walk.original, ""
         assert walked is not None
         assert original is not None

@@ -1,4 +1,4 @@
-"""What a walk needs besides images: models under test, generator, oracle, label spaces and size, loaded and checked."""
+"""What a walk needs apart from images, loaded and checked: models under test, generator, oracle, label spaces, size."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class WalkSetting:
     oracle: Oracle  # who judges them
     size: int  # pixels a side of every image on its way
     mask: NDArray[np.bool_] | None  # which parts of the latent may move; None for all
-    parameters: dict[str, Any]  # everything that the result of a walk depends on besides image, model and seed
+    parameters: dict[str, Any]  # everything that the result of a walk depends on other than image, model and seed
     loss_space: str  # of the model's loss
 
     def parameters_json(self, condition: str) -> str:

@@ -29,7 +29,7 @@ LARGEST_MASK = 1 << 28  # bytes of a mask file
 class SparseMask:
     """A mask over a generator's latent, and how it came about."""
 
-    mask: NDArray[np.bool_]  # of the latent's shape without the images' axis; true where a walk may move
+    mask: NDArray[np.bool_]  # of the latent's shape without the images' axis; true if a walk may move
     facts: dict[str, Any]  # generator and its fingerprint, labels, strength, sparsity, test score, images, seed
 
     @property
@@ -51,7 +51,7 @@ def fit_sparse(
 ) -> SparseMask:
     """Fit the mask to the latents that ``perturb --keep-latents`` left in a run."""
     # Class 0 are the encoder's outputs of the originals, class 1 the (quantised) latents at the ends of the validated
-    # walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot tell them apart. Features
+    # walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot distinguish them. Features
     # are standardised. Both ends of an image's walk are on the same side of the 80/20 split. ``labels``: ``paper`` or
     # ``matched``. ``strength``: of the L1 penalty, 1/C of scikit-learn's LogisticRegression. ``model``: only walks
     # against this model, where the run has several. ``seed``: of the split and of saga's order.

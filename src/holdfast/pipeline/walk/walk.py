@@ -34,7 +34,7 @@ STOPS = ("budget", "rejected", "first_rejected", "fooled", "not_finite")
 class WalkInput:
     """An image that is to walk."""
 
-    key: str  # whatever tells it from others
+    key: str  # whatever distinguishes it from others
     image: Image  # HWC uint8 RGB, of the generator's working size; all of one size
     label: int  # place of its class among the dataset's
     seed: int = 0  # of its random numbers, so that its neighbours do not matter
@@ -70,8 +70,8 @@ class WalkResult:
     score: float  # the oracle's of the image that was kept, else of the last it judged; ``margin`` likewise
     margin: float
     saw: str  # what the oracle took the last image it judged for
-    latent_distance: float  # root mean square between the start and the latent that was kept, 0 where none was
-    image_distance: float  # root mean square, 0..1, between reconstruction and kept image, 0 where none was
+    latent_distance: float  # root mean square between the start and the latent that was kept, 0 if none was
+    image_distance: float  # root mean square, 0..1, between reconstruction and kept image, 0 if none was
     largest_change: float  # the same for the channel of a pixel that changed most
     frames: tuple[Frame, ...] = ()  # where asked for, the walk from step 0 to the last image that was judged
     # where asked for, the encoder's latent; ``latent_end`` that of the kept image
@@ -158,7 +158,7 @@ def walk_with(
                 keeps[place] = False
                 if not _is_between(slot, stepper.every):
                     slot.asking.append((slot.step, _image(look.levels[place])))
-                    # About the reconstruction people are asked, too, but unless it counts the walk goes on meanwhile.
+                    # About the reconstruction people are asked, too, but unless it counts the walk continues meanwhile.
                     stop = PENDING if slot.step or options.first == "reconstruction" else stop
             if stop and slot.asking and stop != "not_finite":
                 stop = PENDING
@@ -169,7 +169,7 @@ def walk_with(
                 answer, accepted = stepper.answers[int(own.prediction)], bool(own.accepted and own.finite)
                 slot.frames.append(Frame(slot.step, image, own.loss, own.probability, answer, own.score, accepted))
         _keep(state, look, before, keeps, [slot is not None and slot.step == 0 for slot in slots])
-        # A look that nobody moved on from still holds everything that its gradient would need.
+        # A look that no one moved on from still holds everything that its gradient would need.
         del look, arriving, before
         yield from _finished(slots, ends, state, stepper, latents)
         for place, slot in enumerate(slots):
@@ -185,7 +185,7 @@ def _is_between(slot: _Slot, every: int) -> bool:
 
 
 def _decide(slot: _Slot, facts: _Facts, options: WalkOptions, every: int = 0) -> tuple[bool, str]:
-    """Return whether this image is kept, and why the walk ends ('' where it goes on)."""
+    """Return whether this image is kept, and why the walk ends ('' if it continues)."""
     accepted, finite = bool(facts.accepted), bool(facts.finite)
     slot.last = facts
     if _is_between(slot, every):
@@ -240,7 +240,7 @@ def _refilled(
 
 
 def _arriving(look: BatchView) -> Callable[[], list[list[float]]]:
-    """Return a function that waits for the facts of a view, which are copied while the device goes on."""
+    """Return a function that waits for the facts of a view, which are copied while the device continues."""
     if look.facts.device.type != "cuda":
         return look.facts.T.tolist
     buffer = torch.empty(look.facts.shape, pin_memory=True)

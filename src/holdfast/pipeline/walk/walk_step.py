@@ -108,7 +108,7 @@ class Stepper:
             _channels_last(generator, model.classifier, oracle)
         fast = self.device.type == "cuda" and options.precision == "bfloat16" and find_spec("triton")
         self._steps: AbstractContextManager[Any] | None = None if fast else nullcontext()  # None: from the first look
-        # Whoever answers from this process's memory would make a GPU wait, which cannot be recorded.
+        # A model that answers from this process's memory would make a GPU wait, which cannot be recorded.
         on_device = isinstance(oracle, TensorOracle) and isinstance(model.classifier, DifferentiableClassifier)
         self._records = bool(fast) and on_device and not self._estimates
         self._recorded: RecordedLook | None = None
@@ -132,7 +132,7 @@ class Stepper:
                     if self._recorded is None:
                         raise
                     latent = None
-                if latent is None:  # what a recording holds is needed here: the walk goes on without one
+                if latent is None:  # what a recording holds is needed here: the walk continues without one
                     self._recorded, self._records = None, False
                     torch.cuda.empty_cache()
                     latent = self._encoded(parts)

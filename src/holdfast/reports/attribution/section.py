@@ -30,7 +30,7 @@ TITLE = "Where the models look"
 METHODS = {"gradcam": "Grad-CAM", "integrated_gradients": "integrated gradients", "occlusion": "occlusion"}
 MEANING = (
     "An attribution map says which places of an image speak for an answer. The share on the foreground is the part of "
-    "the map's sum that lies on the mask (the object, or the defect, that it marks); a map without preference has the "
+    "the map's sum that is on the mask (the object, or the defect, that it marks); a map without preference has the "
     "share of the area. Everything is measured in the model's own view of the image, after its resizing and cropping."
 )
 STAGES = ("the last layer", "the last quarter", "the last half", "the last three quarters", "all layers")
@@ -52,7 +52,7 @@ def method_name(method: str) -> str:
 
 
 def read_looks(runs: Sequence[Run]) -> pd.DataFrame | None:
-    """Return the maps of all runs with the rows they explain and the run's ``folder``; None where there are none."""
+    """Return the maps of all runs with the rows they explain and the run's ``folder``; None if there are none."""
     frames = []
     for run in runs:
         parts = Parts(run.path / "details" / "attributions", ATTRIBUTIONS)
@@ -299,7 +299,7 @@ def _sanity_parts(checked: pd.DataFrame, short: dict[str, str]) -> list[Part]:
 
 
 def _cascade_parts(table: pd.DataFrame, short: Mapping[str, str]) -> list[Part]:
-    """Return how maps change as weights are shuffled from the last layer down; empty where that was not run."""
+    """Return how maps change as weights are shuffled from the last layer down; empty if that was not run."""
     if table.empty:
         return []
     parts: list[Part] = [Heading("From the last layer down")]

@@ -77,7 +77,7 @@ def _rule(modes: Modes) -> str:
     known = [mode for mode in modes.modes if mode not in (LOOK_ALIKE, UNEXPLAINED)]
     if not known:
         return (
-            "Nothing is known of what surrounds the objects, so only look-alikes can be told: classes that other "
+            "Nothing is known of what surrounds the objects, so only look-alikes can be found: classes that other "
             f"images of the same class are taken for more often, at least {LEAST_LIFT:g} times, than images of other "
             "classes are."
         )

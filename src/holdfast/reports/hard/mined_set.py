@@ -37,7 +37,7 @@ MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
 
 @dataclass(frozen=True)
 class MinedSet:
-    """What ``holdfast mine`` wrote: facts, tables, and names of models that fit beside a chart."""
+    """What ``holdfast mine`` wrote: facts, tables, and names of models that fit next to a chart."""
 
     facts: dict[str, Any]
     tables: dict[str, pd.DataFrame]
@@ -360,7 +360,7 @@ def _kin_sentence(row: dict[Any, Any]) -> str:
     what = {"family": "family of architecture", "data": "training data", "objective": "objective of training"}
     fact = what.get(row["fact"], row["fact"])
     if row["reason"]:
-        return f"Whether the same {fact} makes models fail together cannot be told here: {row['reason']}."
+        return f"Whether the same {fact} makes models fail together cannot be determined here: {row['reason']}."
     clear = "more" if row["low"] > 0 else "less" if row["high"] < 0 else "neither clearly more nor less"
     return (
         f"A surrogate and a target with the same {fact} agree {clear} than others: κ {number(row['same'])} against "

@@ -1,6 +1,6 @@
 """Images with boxes, and the galleries made of them: the same image under every condition, and lost objects.
 
-What happened to an object is told by the line and by a sign, not by the colour alone.
+What happened to an object is shown by the line and by a sign, not by the colour alone.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def boxes_of(answers: DetectorAnswers, picture: int) -> list[DrawnBox]:
 
 
 def with_boxes(jpeg: bytes, boxes: Sequence[DrawnBox], size: int, *, around: Sequence[float] | None = None) -> bytes:
-    """Return the image with boxes as a JPEG, its longer side ``size`` pixels; empty where it cannot be read.
+    """Return the image with boxes as a JPEG, its longer side ``size`` pixels; empty if it cannot be read.
 
-    ``boxes``: what to draw; found ones lie below the others. ``around``: x1, y1, x2, y2 of what to show, with some room
+    ``boxes``: what to draw; found ones are below the others. ``around``: x1, y1, x2, y2 of what to show, with some room
     around it; None: everything.
     """
     from PIL import Image, UnidentifiedImageError

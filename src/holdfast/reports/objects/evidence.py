@@ -58,7 +58,7 @@ class DetectorEvidence:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names that fit beside a chart."""
+        """Names that fit next to a chart."""
         return short_names(self.models)
 
     @cached_property

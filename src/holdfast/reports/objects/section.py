@@ -113,7 +113,7 @@ def detector_steps(evidence: DetectorEvidence) -> list[tuple[str, str]]:
 
 
 def _most_lost_class(evidence: DetectorEvidence) -> str:
-    """Return a sentence on the class that loses most recall; empty where none does."""
+    """Return a sentence on the class that loses most recall; empty if none does."""
     counted = evidence.answers.counted
     hits = counted.assign(hit=counted["found"].astype(float), changed=counted["condition"] != ORIGINAL)
     table = hits.groupby(["label", "changed"])["hit"].mean().unstack()

@@ -95,7 +95,7 @@ def dot_figure(
 ) -> Figure:
     """Return a figure of ``dots``; ``axis`` is the title of its horizontal axis, ``options`` are those of ``dots``.
 
-    Models and rows stand in the order of the frame unless options give another; without models there is one, ''.
+    Models and rows are in the order of the frame unless options give another; without models there is one, ''.
     """
     frame = frame if "model" in frame else frame.assign(model="")
     order: dict[str, Any] = {
@@ -120,7 +120,7 @@ def model_figure(
     """Return a ``dot_figure`` of a statistic of models, straight from its frame.
 
     ``finding``: the text that replaces the image. ``frame``: ``model``, the column ``by``, ``value``, and its
-    interval as ``value_low`` and ``value_high``, or as ``low`` and ``high``. ``short``: model → its name beside a
+    interval as ``value_low`` and ``value_high``, or as ``low`` and ``high``. ``short``: model → its name next to a
     chart, in order. ``words``: returns the name of a row. ``options``: of ``dot_figure``.
     """
     ends = {end: f"{value}_{end}" if f"{value}_{end}" in frame else end for end in ("low", "high")}
@@ -143,7 +143,7 @@ def dots(
     numbers: bool = False,
     domain: tuple[float, float] | None = None,
 ) -> Chart:
-    """Return estimates with intervals, a line per row; models stand side by side, or in panels where there are many.
+    """Return estimates with intervals, a line per row; models are side by side, or in panels where there are many.
 
     ``frame``: model, row, estimate, low, high; and ``solid``, false for hollow marks. Other columns are left out.
     ``zero``: show points about a zero line instead of per cent. ``numbers``: show numbers instead of per cent.
@@ -152,7 +152,7 @@ def dots(
     frame = frame[[column for column in _DOT_COLUMNS if column in frame]]
     panels = len(models) > SIDE_BY_SIDE
     columns = 3 if width >= WIDE else 1
-    if width < WIDE:  # a long title goes on in further lines
+    if width < WIDE:  # a long title continues in further lines
         title = textwrap.wrap(title, max(20, (width - room(rows, 138, 11)) // 7))  # type: ignore[assignment]
     axis = {"title": title, "domain": False, "ticks": False, "tickCount": 4 if panels or width < WIDE else 8}
     axis |= SIGNED if zero else {"format": ".1~f" if numbers else "%"}
@@ -271,7 +271,7 @@ def density_panels(
 
 def _shades(rows: Sequence[str], columns: Sequence[str], longest: int, *, angle: int, legend: Chart) -> list[Chart]:
     axis: Chart = {"ticks": False, "domain": False, "labelPadding": 4}
-    above = round(room(columns, 150) * (0.87 if angle > -90 else 0.95))  # labels lean by that much
+    above = round(room(columns, 150) * (0.87 if angle > -90 else 0.95))  # labels are tilted by that much
     top = axis | {"orient": "top", "labelAngle": angle, "labelLimit": 150, "minExtent": above}
     x = nominal("column", columns, title=None, axis=top)
     y = nominal("row", rows, title=None, axis=axis | {"labelLimit": longest, "minExtent": longest})

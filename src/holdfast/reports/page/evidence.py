@@ -71,7 +71,7 @@ def details(runs: Sequence[Run], name: str, schema: pa.Schema) -> pa.Table:
 def join_runs(runs: Sequence[Run]) -> ReportRows:
     """Return the rows of all runs, each row once.
 
-    Raises UserError where there is no run, where the runs have different datasets (their images cannot be paired),
+    Raises UserError if there is no run, where the runs have different datasets (their images cannot be paired),
     and where they hold different rows for the same model, image and condition.
     """
     if not runs:
@@ -195,7 +195,7 @@ class Evidence:
     background_conditions: ScoreConditions | None = None
     analysis: Analysis = AS_PUBLISHED
     every: Counts | None = None
-    """Counts with models trained on other conditions, which only the score uses; None where there are none."""
+    """Counts with models trained on other conditions, which only the score uses; None if there are none."""
     rounds: Mapping[str, RoundPlan] = field(default_factory=dict)
     """Model → the images of each round, where it was asked in rounds: its verdict's intervals hold at any stop."""
 
@@ -226,7 +226,7 @@ class Evidence:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names of models that fit beside a chart."""
+        """Names of models that fit next to a chart."""
         return short_names(self.models)
 
     def name(self, model: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures: Vega-Lite specifications drawn as SVG for the page, and as SVG and PNG files beside it."""
+"""Figures: Vega-Lite specifications drawn as SVG for the page, and as SVG and PNG files next to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from holdfast.core.files import write_atomic
 from holdfast.core.names import NO_XML
 
-Chart = dict[str, Any]  # A Vega-Lite specification; its rows lie under ``datasets``, so that both widths share them
+Chart = dict[str, Any]  # A Vega-Lite specification; its rows are under ``datasets``, so that both widths share them
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name, never fetched
 

@@ -82,7 +82,7 @@ class Answer:
 class Tile:
     """An image in base64 (or empty), the words below it, and the answers to it.
 
-    ``mark`` stands behind the caption; ``count`` sums up more than four answers.
+    ``mark`` is behind the caption; ``count`` sums up more than four answers.
     """
 
     caption: str
@@ -159,7 +159,7 @@ class Section:
 
     @property
     def gist(self) -> str:
-        """The first text of the lead, beside the title of a section that is not open."""
+        """The first text of the lead, next to the title of a section that is not open."""
         return self.lead[0] if self.lead else ""
 
 

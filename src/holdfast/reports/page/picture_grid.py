@@ -1,4 +1,4 @@
-"""Section: a grid of images, a row per class and a column per condition, of images that nobody picked by outcome."""
+"""Section: a grid of images, a row per class and a column per condition, of images that no one picked by outcome."""
 
 from __future__ import annotations
 

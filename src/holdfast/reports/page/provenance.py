@@ -54,7 +54,7 @@ def trouble(evidence: Evidence, runs: Sequence[Run], *, ended: int = 0) -> Secti
     if ended:
         section.lead.append(
             f"{plural(ended, 'row')} more: walks that the oracle rejected at the first image, and the random walks "
-            "that these lack. Those are outcomes, and stand with the walks."
+            "that these lack. Those are outcomes, and are with the walks."
         )
     problems = [
         {"run": run.run_id, "sample_id": row["sample_id"], "problem": row["problem"]}

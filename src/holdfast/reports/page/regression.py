@@ -123,7 +123,7 @@ def regression_parts(
     """Return coefficients, fit, normality tests and residual plots of a regression.
 
     ``fitted``: the regression, which must have a fit. ``name``: returns the name of a model as shown. ``prefix``: of
-    the names of figures and tables, so that two regressions may stand on a page. ``digits``: of the numbers in the
+    the names of figures and tables, so that two regressions may be on a page. ``digits``: of the numbers in the
     tables after the decimal point; None: 1 to 4, as each number needs.
     """
     frame = _named_terms(fitted, name)
@@ -212,7 +212,7 @@ _PUBLISHED = (
     Column("published_standard_error", "Published error", "points", digits=2, hint="OLS with independent cells"),
     Column("published_p", "Published p", "p"),
     Column("published_stars", "Published stars"),
-)  # The errors of the paper, where others stand before them
+)  # The errors of the paper, where others are before them
 
 
 _STARS = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001."

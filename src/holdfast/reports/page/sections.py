@@ -148,7 +148,7 @@ class ReportEvidence:
 
     @cached_property
     def is_static(self) -> bool:
-        """Whether there are classifiers under static conditions besides those that only training within them made."""
+        """Whether static conditions have classifiers other than those that were trained within them."""
         only_within = bool(self.trained) and not self.classified.models and len(self.counts.cells) > 0
         return bool(self.static.runs) and self.has_classified and not only_within
 

@@ -39,7 +39,7 @@ class Column:
     digits: int = 1  # digits after the decimal point
     show: Callable[[Any], str] | None = None  # returns the text of a value, where the value itself is no text to show
     hint: str = ""  # what the column means, for the heading's tooltip
-    beside: str = ""  # name of the column with words that stand small in the same cell
+    beside: str = ""  # name of the column with words that are small in the same cell
     alone: bool = False  # whether it has one value on the whole page, and is left out
 
     @property
@@ -54,7 +54,7 @@ def plain(kind: Kind, **titles: str) -> list[Column]:
 
 
 def ranged(key: str, title: str, kind: Kind = "percent", digits: int = 1, hint: str = "") -> Column:
-    """Return a column whose interval lies in ``key_low`` and ``key_high``."""
+    """Return a column whose interval is in ``key_low`` and ``key_high``."""
     return Column(key, title, kind, f"{key}_low", f"{key}_high", digits=digits, hint=hint)
 
 

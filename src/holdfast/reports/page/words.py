@@ -45,7 +45,7 @@ _ENDING = re.compile(r"\.(onnx|pt2?|pth|safetensors|xml|tflite|engine)$")
 
 
 def short_names(models: Sequence[str], limit: int = 28) -> dict[str, str]:
-    """Return distinct names that fit beside a chart: without a shared scheme, long ones cut in the middle.
+    """Return distinct names that fit next to a chart: without a shared scheme, long ones cut in the middle.
 
     Options and the ending of a file's name are left out where the names stay distinct: ``yolox_nano``.
     """

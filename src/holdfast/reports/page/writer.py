@@ -1,4 +1,4 @@
-"""The one writer of pages: sections become an HTML file that opens from disk, and figures and tables beside it."""
+"""The one writer of pages: sections become an HTML file that opens from disk, and figures and tables next to it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_page(
 ) -> Path:
     """Draw the figures, write ``figures/``, ``tables/`` and, last of all, ``index.html``; return its path.
 
-    ``subject``: what the page is about, beside its title. ``note``: what a reader must know first.
+    ``subject``: what the page is about, next to its title. ``note``: what a reader must know first.
     """
     about = {"subject": subject, "run_names": run_names, "note": note}
     try:
@@ -138,7 +138,7 @@ def chart_library() -> str:
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot end the script element it is in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -77,7 +77,7 @@ def _scenario_lead(evidence: Evidence, kind: str) -> str:
     left_out = {ORIGINAL, *evidence.counts.attacks}
     harmful = [name for name in evidence.conditions if name not in left_out and not without_object(name)]
     if not harmful:
-        return f"{text} There is no condition beside the original, so nothing to compare it with."
+        return f"{text} There is no condition other than the original, so nothing to compare it with."
     worst = {row["model"]: row for row in frame[frame["condition"] == harmful[0]].to_dict("records")}
     before = frame[frame["condition"] == ORIGINAL].set_index("model")["accuracy"]
     said = []

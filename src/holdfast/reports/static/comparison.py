@@ -61,7 +61,7 @@ def _ranks(evidence: Evidence) -> list[Part]:
         Column("accuracy", "Mean accuracy", "percent", "low", "high"),
         Column("n", "Images", "integer"),
     ]
-    shown_table = Table("ranking", "Ranks: models that cannot be told apart share theirs", table, columns, folded=True)
+    shown_table = Table("ranking", "Ranks; models that cannot be distinguished share one", table, columns, folded=True)
     return [Heading("Ranks"), Text([sentence]), figure, shown_table]
 
 
@@ -74,7 +74,7 @@ def _rank_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
     ]
     if len(first) == 1:
         return f"{names[0]} is first, clearly ahead of the others on {photos}."
-    return f"{len(first)} models share the first rank: {listing(names)} cannot be told apart on {photos}."
+    return f"{len(first)} models share the first rank: {listing(names)} cannot be distinguished on {photos}."
 
 
 def _pairs(evidence: Evidence) -> list[Part]:
@@ -117,7 +117,7 @@ def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
     largest = table.sort_values("difference", key=abs).iloc[-1]
     first, second = (evidence.short.get(largest[key], largest[key]) for key in ("first", "second"))
     return (
-        f"{len(apart)} of {len(table)} pairs can be told apart after Holm's correction; the largest difference is "
+        f"{len(apart)} of {len(table)} pairs can be distinguished after Holm's correction; the largest difference is "
         f"{points(largest['difference'])} ({span(largest['low'], largest['high'])}), {first} against {second}."
     )
 
@@ -142,7 +142,7 @@ def _matrix(evidence: Evidence, table: pd.DataFrame, sentence: str) -> Figure:
         "How many points the model of the row is more accurate than the model of the column",
         sentence,
         lambda width: charts.matrix(tidy, width, models=models),
-        "A star (or a dot, where the cells are small) marks differences that stand after Holm's correction.",
+        "A star (or a dot in small cells) marks differences that remain significant after Holm's correction.",
     )
 
 
@@ -154,7 +154,7 @@ def drop_parts(evidence: Evidence) -> list[Part]:
         return [heading, Notice(missing)]
     frame = evidence.drops
     if frame.empty:
-        return [heading, Notice("There is no condition beside the original.")]
+        return [heading, Notice("There is no condition other than the original.")]
     kept = evidence.with_object(frame)
     sentence = _drop_sentence(evidence, kept)
     order = [name for name in evidence.conditions if name != ORIGINAL and not without_object(name)]
@@ -165,8 +165,8 @@ def drop_parts(evidence: Evidence) -> list[Part]:
             "drops", "Points of accuracy lost against the original on the same images, with 95 % intervals", sentence,
             kept.assign(solid=kept["p_holm"] < 0.05), "drop", short=evidence.short, rows=rows,
             axis="points lost (to the right) or gained", zero=True,
-            note="Filled marks: the loss or gain stands after Holm's correction over all drops. Hollow: it may be "
-            "chance.",
+            note="Filled marks: the loss or gain remains significant after Holm's correction over all drops. Hollow: "
+            "it may be chance.",
         )  # fmt: skip
         parts.append(figure)
     ordered = evidence.in_order(frame, "condition")
@@ -213,13 +213,13 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
     sure = kept[(kept["p_holm"] < 0.05) & (kept["drop"] > 0)].sort_values("drop", ascending=False)
     if sure.empty:
         return (
-            f"None of {plural(len(kept), 'drop')} stands after Holm's correction: these images show for no single "
-            "condition that it costs accuracy. Families and the regression pool conditions, and may show more."
+            f"None of {plural(len(kept), 'drop')} remains significant after Holm's correction: these images do not "
+            "show that any single condition costs accuracy. Families and the regression pool conditions and may show more."
         )
     row = sure.iloc[0]
     conditions = list(dict.fromkeys(condition_label(name) for name in sure["condition"]))
     return (
-        f"{len(sure)} of {plural(len(kept), 'drop')} {'stands' if len(sure) == 1 else 'stand'} after "
+        f"{len(sure)} of {plural(len(kept), 'drop')} {'remains' if len(sure) == 1 else 'remain'} significant after "
         f"Holm's correction, under {listing(conditions)}. The largest: {evidence.name(row['model'])} loses "
         f"{points(row['drop'])} ({span(row['low'], row['high'])}) under {condition_label(row['condition'])}."
     )
@@ -299,7 +299,7 @@ def _differences(evidence: Evidence, tested: Interaction) -> list[Figure]:
     few = f" Of {len(most)} models it shows the {len(chosen)} that differ most." if len(most) > len(chosen) else ""
     who = f"{models[0]} loses" if len(models) == 1 else "the others lose"
     title = f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals"
-    note = f"Filled marks stand after Holm's correction over all pairs and scenarios; hollow ones may be chance.{few}"
+    note = f"Filled marks are significant after Holm's correction over pairs and scenarios; hollow ones may be chance.{few}"
     axis = f"points lost beyond those of {evidence.short[base]}"
     look: dict[str, Any] = {"note": note, "models": models, "rows": rows, "axis": axis, "zero": True}
     return [charts.dot_figure("interaction", title, tested.sentence, tidy, **look)]

@@ -29,7 +29,7 @@ SPARE_MARK = "‡"
 
 
 def corruptions(evidence: Evidence) -> list[Section]:
-    """Return the section, or nothing where no corruption was measured."""
+    """Return the section, or nothing if no corruption was measured."""
     if not any(map(corruption_of, evidence.counts.conditions)):
         return []
     section = Section("corruptions", TITLE)
@@ -143,7 +143,7 @@ STRIPS = 4  # Scenarios that have a filmstrip, the most harmful first
 def failure_point_section(
     evidence: Evidence, rows: ReportRows | None = None, pictures: RunPictures | None = None
 ) -> list[Section]:
-    """Return the section, or nothing where no scenario has three severities."""
+    """Return the section, or nothing if no scenario has three severities."""
     points = failure_points(evidence.counts, outcome=evidence.outcome, **evidence.resampling)
     if points.points.empty:
         return []

@@ -26,7 +26,7 @@ from holdfast.stats.effects.folds import EACH, fold_accuracy
 
 
 def families(evidence: Evidence) -> list[Section]:
-    """Return the section, or none where fewer than two families of scenarios were run."""
+    """Return the section, or none if fewer than two families of scenarios were run."""
     chosen = evidence.analysis
     known = chosen.scenario_families(evidence.counts, chosen.families) if chosen.scenario_families else {}
     if ORIGINAL not in evidence.conditions or len({known[name] for name in known if name in evidence.conditions}) < 2:
@@ -42,7 +42,7 @@ def families(evidence: Evidence) -> list[Section]:
     frame = lost.models
     solid = frame.assign(solid=frame["p_holm"] < 0.05)
     title = "Points of accuracy lost under each family of scenarios, with 95 % intervals"
-    note = "Filled marks stand after Holm's correction over models and families."
+    note = "Filled marks remain significant after Holm's correction over models and families."
     figure = charts.model_figure(
         "family_drops", title, section.lead[0], solid, "drop", short=evidence.short, by="family", words=str, rows=kinds,
         zero=True, note=note, axis="points lost (to the right) or gained",
@@ -217,7 +217,7 @@ def _add_folds(evidence: Evidence, section: Section, folds: Mapping[str, str]) -
 
 
 def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:
-    """Return the verdict on each model in each group; nothing where no group has the conditions that it takes."""
+    """Return the verdict on each model in each group; nothing if no group has the conditions that it takes."""
     frame = group_verdicts(evidence.counts, evidence.analysis.attributes[name], **evidence.settings)
     if frame["background_effect"].isna().all():
         return []
@@ -232,7 +232,7 @@ def _group_verdicts(evidence: Evidence, name: str, key: str) -> list[Table]:
 
 
 def shape_and_texture(evidence: Evidence) -> list[Section]:
-    """Return the section on shape against texture, or none where no object had the texture of another class."""
+    """Return the section on shape against texture, or none if no object had the texture of another class."""
     frame = with_display_names(shape_share(evidence.counts))
     if frame.empty:
         return []

@@ -114,8 +114,8 @@ def pick_flip(evidence: Evidence, doubtful: Collection[str] = ()) -> Flip | None
     """Return an image that the model most given to the background answers rightly until its background changes.
 
     The best example is right on a background of its own class and wrong on one of another class, with that class as the
-    answer. Where no answer turns, it is any image that is answered rightly. Images with a ``doubtful`` mask are taken
-    only where there are no others.
+    answer. If no answer turns, it is any image that is answered rightly. Images with a ``doubtful`` mask are taken
+    only if there are no others.
     """
     judged = evidence.holds[evidence.holds["unjudged"] == ""]
     effects = judged.set_index("model")["background_effect"].reindex(evidence.models)
@@ -282,7 +282,7 @@ def step_list(
     asking = [row for row in open_rows if open_numbers(row)]
     if asking:
         whose = f"{asking[0]['model']}: " if len(records) > 1 else ""
-        advice = "Add some and give the same command again: it goes on." if early else photo_advice(asking[0])
+        advice = "Add some and give the same command again: it continues." if early else photo_advice(asking[0])
         steps.append((f"More images. {whose}{advice}", ""))
     leaning = [row for row in records if row["leans"] == "yes"]
     if leaning:

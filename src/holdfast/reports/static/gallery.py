@@ -18,7 +18,7 @@ from holdfast.stats.core.reduce import right_column
 NO_ANSWER = "no answer"
 
 PHOTOS = 4
-LARGE = 3  # Images that are shown large beside each other
+LARGE = 3  # Images that are shown large next to each other
 WORST = 25
 
 _NO_OBJECT = "No condition of these keeps the object in the image, so there is nothing to get right."
@@ -76,7 +76,7 @@ def gallery(
     images = page.pictures_of(pictures, rows.runs, set(picked["source_id"]))
     if not images:
         section.parts.append(
-            page.Notice("The images: the images are not at hand or have changed since the run, so answers stand alone.")
+            page.Notice("The images are missing or have changed since the run, so only predictions are shown.")
         )
     groups = dict(tuple(with_display_names(said).groupby("source_id")))
     shown_photos = [
@@ -130,7 +130,7 @@ def _is_right(evidence: Evidence, row: dict[Any, Any] | None) -> bool:
 
 
 def model_answer(evidence: Evidence, model: str, row: dict[Any, Any] | None, condition: str) -> page.Answer:
-    """Return what a model said about an image, with the sign of right or wrong where the object is in it."""
+    """Return what a model said about an image, with the sign of right or wrong if the object is in it."""
     name = evidence.short[model]
     if row is None or row["status"] != "ok":
         return page.Answer(name, NO_ANSWER, "–", "none")

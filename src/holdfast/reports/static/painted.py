@@ -12,7 +12,7 @@ from holdfast.reports.page.tables import CLASS, Table, plain
 from holdfast.reports.page.words import class_words, plural
 from holdfast.store import Run, read_json
 
-KEPT = "generated"  # the folder of a run with small copies of painted images, each beside what is known of it
+KEPT = "generated"  # the folder of a run with small copies of painted images, each next to what is known of it
 PAINTED = "generated_background"
 SHOWN = 24
 _RECORDED = ["sample_id", "source_id", "label", "prompt", "generator", "file"]

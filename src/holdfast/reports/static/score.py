@@ -77,9 +77,9 @@ def score_parts(evidence: Evidence) -> list[Part]:
     if not evidence.score_parts.empty:
         parts += [_parts_table(evidence, parts_frame(evidence)), _scenario_table(evidence)]
     note = (
-        f"{convention(evidence)} A constant classifier scores 1: read the score beside the accuracies. Conditions that "
-        "blur or light the object reward a model that relies on the background; the score over the background alone "
-        "does not have them."
+        f"{convention(evidence)} A constant classifier scores 1: read the score together with the accuracies. "
+        "Conditions that blur or light the object reward a model that relies on the background; the score over the "
+        "background alone does not have them."
     )
     columns = robustness_columns(evidence.short)
     return [*parts, Table("robustness_score", "The robustness score in detail", robust, columns, note, folded=True)]

@@ -58,7 +58,7 @@ _EFFECTS = {
 
 
 def effect_parts(evidence: Evidence) -> list[Part]:
-    """Return a chart of what the verdicts rest on; nothing where no effect was measured."""
+    """Return a chart of what the verdicts rest on; nothing if no effect was measured."""
     holds = evidence.holds
     measured = [key for key in _EFFECTS if key in holds and holds[key].notna().any()]
     frames = [

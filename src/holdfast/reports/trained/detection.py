@@ -1,4 +1,4 @@
-"""Section and page of ``holdfast study telltale``: how well networks tell three kinds of backgrounds apart."""
+"""Section and page of ``holdfast study telltale``: how well networks distinguish three kinds of backgrounds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _accuracy_words(accuracies: pd.DataFrame, short: dict[str, str]) -> list[str
         f"Three versions of every image: unchanged, on a generated background, and on one of another class. "
         f"{best}, {verdict} ({percent(CHANCE)}).",
         f"The paper prints {printed} for its own three kinds. Those are other images, another generator and another "
-        "way of pasting: they stand beside these figures, and nothing follows from the difference.",
+        "way of pasting: they are next to these figures, and nothing follows from the difference.",
     ]
 
 
@@ -94,7 +94,7 @@ def _control_words(counts: Counts, short: dict[str, str]) -> list[str]:
     ]
     if not bool(detected.accuracies(counts)["above_chance"].any()):
         return ["If the kinds are not separated, the controls below have nothing to show."]
-    return warnings or ["Neither control shows that the kinds are told by traces of their making; that is no proof."]
+    return warnings or ["Neither control shows that traces of their making give the kinds away; that is no proof."]
 
 
 def _accuracy_table(accuracies: pd.DataFrame, short: dict[str, str]) -> Table:
@@ -257,7 +257,7 @@ def _control_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         ]
         caption = "How often an image is called one with a random background"
         parts.append(Table("detection_pasting", caption, pasted, columns))
-    return [Heading("Is it told by the scene, or by traces of the making?"), *parts] if parts else []
+    return [Heading("What gives the kinds away: the scene, or traces of the making?"), *parts] if parts else []
 
 
 def _trainings(runs: Sequence[Run], evidence: Evidence) -> Section:
@@ -284,13 +284,13 @@ def build_detection(runs: Sequence[Run], out: Path, *, note: str = "") -> Path:
         (f"{int(counts.cells['n'].sum()) if len(counts.cells) else 0:,}", "answers"),
     ]
     limits = (
-        "A network that tells these kinds apart does so for this generator and this way of pasting; nothing follows "
+        "A network that distinguishes these kinds does so for this generator and this way of pasting; nothing follows "
         "for others. No image, including those that lent a background, is on both sides of a split. Intervals are at "
         "the 95 % level and treat source images, not their renderings, as independent."
     )
     sentences = sections[0].lead
     front = Front(
-        "Can a network tell generated backgrounds from real ones?",
+        "Can a network distinguish generated backgrounds from real ones?",
         answer(sentences[0] if sentences else "No image has a prediction"), facts, limits,
         chart=first_figure(sections[0].parts),
     )  # fmt: skip

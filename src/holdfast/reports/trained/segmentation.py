@@ -97,7 +97,7 @@ class Segmented:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names that fit beside a chart: without options and sizes where names stay distinct."""
+        """Names that fit next to a chart: without options and sizes where names stay distinct."""
         networks = {name: name.removesuffix(WITHIN) for name in self.models}
         cut = {name: _SIZES.sub("", network).replace("@tu-", "@") for name, network in networks.items()}
         if len(set(cut.values())) < len(set(networks.values())):
@@ -227,7 +227,7 @@ def _cost(segmented: Segmented) -> list[str]:
 
 _HOW = (
     "IoU is what truth and answer share of a class's pixels, over what either has. The boundary score asks how much of "
-    "the two outlines lies within 0.75 % of the image's diagonal of the other. Where a scenario moves the object, "
+    "the two outlines lies within 0.75 % of the image's diagonal of the other. If a scenario moves the object, "
     "the truth moves with it."
 )
 
@@ -284,7 +284,7 @@ def _class_table(segmented: Segmented) -> Table:
 
 
 def _gallery(segmented: Segmented) -> list[Part]:
-    """Return some images beside the truth and the best model's answers: originals and what harms most."""
+    """Return some images next to the truth and the best model's answers: originals and what harms most."""
     wanted = segmented.conditions[:3]
     rows = segmented.frame.drop_duplicates(["row_id", "model"])
     rows = rows[(rows["model"] == segmented.models[0]) & rows["condition"].isin(wanted)]

@@ -53,7 +53,7 @@ class ReportWalks:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names of models that fit beside a chart."""
+        """Names of models that fit next to a chart."""
         return short_names(self.models)
 
     def row(self, model: str, walk: int) -> str:
@@ -87,7 +87,7 @@ def families(images: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_walks(rows: ReportRows) -> ReportWalks | None:
-    """Return the walks among the rows; None where no walk ended."""
+    """Return the walks among the rows; None if no walk ended."""
     table = rows.photos(
         [*COLUMNS, "row_id", "prediction", "prediction_restricted", "oracle_score", "image_sha256"],
         ds.field("kind") == DYNAMIC,

@@ -176,7 +176,7 @@ def _picked(filmed: pd.DataFrame) -> pd.DataFrame:
 
 def _summary(record: dict[Any, Any]) -> str:
     if not record["validated"]:
-        return "The oracle rejects the first image, so the original stands and the image is not validated."
+        return "The oracle rejects the first image, so the original is kept and the image is not validated."
     right, before = bool(record["right_perturbed"]), bool(record["right_original"])
     steps = "" if record["steps"] != record["steps"] else f" after {plural(int(record['steps']), 'step')}"
     end = "is still right" if right and before else "is right" if right else "is wrong" if before else "is still wrong"
@@ -317,14 +317,14 @@ def _steps(known: pd.DataFrame, rows: list[str]) -> list[Part]:
     tidy = taken.assign(first=(taken["steps"].astype(int) // size) * size)
     tidy = tidy.groupby(["row", "reason", "first"]).size().rename("n").reset_index()
     tidy["last"] = tidy["first"] + size - 1
-    # Half a step to either side, so that a bar stands over its number of steps.
+    # Half a step to either side, so that a bar is over its number of steps.
     tidy["start"], tidy["end"] = tidy["first"] - 0.5, tidy["last"] + 0.5
     tidy["place"] = tidy["reason"].map(places).fillna(len(places))
     tidy["position"] = tidy["row"].map({row: place for place, row in enumerate(rows)})
     middle = np.median(taken["steps"])
     sentence = (
-        f"In the middle of all walks, {number(float(middle), 0)} of at most {int(taken['budget'].max())} steps lie "
-        "behind the image that was kept; 0 where the original stands."
+        f"In the middle of all walks, {number(float(middle), 0)} of at most {int(taken['budget'].max())} steps are "
+        "behind the image that was kept; 0 if the original is kept."
     )
     draw = partial(_steps_chart, tidy, rows=rows)
     figure = Figure("walk_steps", "Steps behind the image that was kept", sentence, draw)
@@ -393,7 +393,7 @@ def _by_reason(frame: pd.DataFrame, width: int) -> Chart:
 
 
 def _steps_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str]) -> Chart:
-    """Return how many steps lie behind the kept images, a panel per row, coloured by why the walk stopped."""
+    """Return how many steps are behind the kept images, a panel per row, coloured by why the walk stopped."""
     columns = min(len(rows), 3 if width >= WIDE else 1)
     inner = min(440, (width - 40) // columns - 28)
     across = {"type": "quantitative", "title": "steps behind the kept image"}

@@ -19,7 +19,7 @@ from holdfast.stats.walks.fmr_people import COLUMNS, fmr_corrected, judged_walks
 TITLE = "As far as people agree, too"
 MEANING = (
     "An oracle errs, and a walk that fools the model may have fooled it as well. Here an image that the oracle "
-    "accepted counts as validated only where people confirm its class; the others count as not validated."
+    "accepted counts as validated only if people confirm its class; the others count as not validated."
 )
 ASSUMED = (
     "Where people judged a sample, the judged images of a class, those the model gets right and those it gets wrong "

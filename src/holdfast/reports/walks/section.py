@@ -97,8 +97,8 @@ def _findings(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
     kinds = "walks" if walks.several else "models"
     start = "" if len(known) <= 2 else f"Of {len(known)} {kinds}, the most and the least: "
     return [
-        f"{start}{'; '.join(findings)}. Rejected images leave PA, so a strict oracle moves FMR: read it beside VR and "
-        "the bounds."
+        f"{start}{'; '.join(findings)}. Rejected images leave PA, so a strict oracle moves FMR: read it together with "
+        "VR and the bounds."
     ]
 
 
@@ -203,7 +203,7 @@ def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
 def _ranks(walks: ReportWalks, resamples: int, seed: int) -> list[Part]:
     if len(walks.models) < 2:
         return []
-    parts: list[Part] = [Heading("Which models can be told apart")]
+    parts: list[Part] = [Heading("Which models can be distinguished")]
     for walk in range(1, len(walks.settings) + 1):
         ranking = fmr_ranking(walks.images[walks.images["walk"] == walk], resamples=resamples, seed=seed)
         where = f"Walk {walk}: " if walks.several else ""
@@ -224,7 +224,7 @@ def _ranks(walks: ReportWalks, resamples: int, seed: int) -> list[Part]:
             Column("fmr", "FMR", "percent", "low", "high"),
             Column("n", "Images", "integer"),
         ]
-        caption = f"{where}Ranks by FMR; models that cannot be told apart share theirs"
+        caption = f"{where}Ranks by FMR; models that cannot be distinguished share one"
         name = "fmr_ranks" if not walks.several else f"fmr_ranks_{walk}"
         note = "Paired on the image: max-t over all pairs in resamples of images, on the images that every model has."
         parts += [Text([where + text]), Table(name, caption, ranking.table, columns, note, folded=True)]

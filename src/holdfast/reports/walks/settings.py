@@ -77,7 +77,7 @@ def _agreement(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
 
 
 def time(walks: ReportWalks) -> list[Part]:
-    """Return how long the walks took, and what a sparse latent saved; nothing where no time was recorded."""
+    """Return how long the walks took, and what a sparse latent saved; nothing if no time was recorded."""
     timed = walks.images[walks.images["seconds"].notna()]
     records = []
     for model, walk in walks.order:
@@ -114,7 +114,7 @@ def _saved(ratio: float) -> str:
 def _dense_and_sparse(walks: ReportWalks, timed: pd.DataFrame) -> pd.DataFrame:
     """Return ``dense`` and ``sparse`` seconds an image per ``row``, a model's sparse walk, and ``n`` images.
 
-    Of the images that have both times, and only where a dense walk has the same other options.
+    Of the images that have both times, and only if a dense walk has the same other options.
     """
     like = [{key: value for key, value in setting.items() if key != "sparse"} for setting in walks.settings]
     mean = timed.groupby(["model", "walk", "sample_id"])["seconds"].mean()

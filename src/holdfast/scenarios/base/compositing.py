@@ -1,4 +1,4 @@
-"""Compositing: two images joined along a mask, and objects removed by mirrored tiles of the background beside them."""
+"""Compositing: two images joined along a mask, and objects removed by mirrored tiles of the background next to them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def bounding_box(mask: Mask) -> Box:
 
 
 THIN = 1 / 16
-"""A strip beside the box with a smaller share of the image makes stripes; a patch inside may be larger."""
+"""A strip next to the box with a smaller share of the image makes stripes; a patch inside may be larger."""
 
 RIM = 50
 """The rim around the box is the longer side divided by this."""
@@ -88,7 +88,7 @@ GRID = 32
 def without_object(image: Image, mask: Mask) -> Image | None:
     """Return a copy whose object's box is background, so that no outline is left.
 
-    None where nothing is known of the background (see ``plan_tiles``). HWC uint8; HW bool with some true.
+    None if nothing is known of the background (see ``plan_tiles``). HWC uint8; HW bool with some true.
     """
     plan = plan_tiles(mask)
     if plan is None:
@@ -105,7 +105,7 @@ def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
 
     The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
     nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
-    None where there is no such rectangle: nothing is known of the background then. HW bool with some true.
+    None if there is no such rectangle: nothing is known of the background then. HW bool with some true.
     """
     height, width = mask.shape
     box = with_rim(bounding_box(mask), height, width)
@@ -132,7 +132,7 @@ def with_rim(box: Box, height: int, width: int) -> Box:
 
 
 def largest_free_rectangle(mask: Mask) -> Box | None:
-    """Return the largest rectangle without foreground, on a grid; None where no whole cell is free."""
+    """Return the largest rectangle without foreground, on a grid; None if no whole cell is free."""
     height, width = mask.shape
     cell = max(1.0, max(height, width) / GRID)
     rows, columns = max(1, int(height / cell)), max(1, int(width / cell))

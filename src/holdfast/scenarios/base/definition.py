@@ -83,7 +83,7 @@ class Scenario:
     parameters: tuple[Parameter, ...] = ()  # With their defaults, which are the variant ``paper``
     # Name → parameters that differ from the defaults.
     variants: Mapping[str, Mapping[str, Value]] = field(default_factory=lambda: {PAPER: {}})
-    # 1..5 → parameters that differ from the defaults; empty where nothing has a natural strength.
+    # 1..5 → parameters that differ from the defaults; empty if nothing has a natural strength.
     severities: Mapping[int, Mapping[str, Value]] = field(default_factory=dict)
     # ``module:function`` that changes the image against each model at its input (see
     # ``holdfast.models.attacks.Attack``); empty for scenarios, which know no model.
@@ -133,7 +133,7 @@ def scenario(
             which this part is taken; the rest is the image's.
         shared: Whether that image is kept for other conditions (``context.memo``), so that it must be copied.
         parameters: What can be set.
-        variants: Beside ``paper``.
+        variants: In addition to ``paper``.
         leaves_while: See Scenario.
         **declared: Every other field of Scenario.
 

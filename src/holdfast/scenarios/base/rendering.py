@@ -55,7 +55,7 @@ def render(
     guarded, guarded_mask = _read_only(image), None if mask is None else _read_only(mask)
     returned: Any = definition(
         guarded,
-        guarded_mask,  # type: ignore[arg-type]  # None only where the scenario declares that it needs no mask
+        guarded_mask,  # type: ignore[arg-type]  # None only if the scenario declares that it needs no mask
         rng=rng,
         context=context,
         **condition.parameters,
@@ -83,7 +83,7 @@ def mask_missing(scenario: str) -> str:
 
 
 def check_input(definition: Scenario, image: Image, mask: Mask | None) -> None:
-    """Raise SampleError where a scenario cannot be made of this image and mask."""
+    """Raise SampleError if a scenario cannot be made of this image and mask."""
     depths, bands = (np.uint8, np.uint16) if definition.native else (np.uint8,), definition.native == "bands"
     if image.dtype not in depths or image.ndim != 3 or (image.shape[2] != 3 and not bands) or image.size == 0:
         wanted = "RGB" if definition.native else "uint8 RGB"

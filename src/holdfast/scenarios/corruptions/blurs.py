@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from holdfast.core.types import Image, Mask
 from holdfast.scenarios.corruptions.declaring import corruption, gaussian, picture_of, streak, values_of, zoomed
 
-_FINER = 9  # points along each side of a pixel by which its covered share is told; odd, so that one is its middle
+_FINER = 9  # points along each side of a pixel by which its covered share is measured; odd, so that one is its middle
 
 
 @corruption(

@@ -121,7 +121,7 @@ def fog(
     """Add plasma clouds, then darken everything until its brightest value is as before."""
 
     def clouds(height: int, width: int) -> NDArray[Any]:
-        # The clouds have no seam, so that an image wider than they are goes on with their beginning.
+        # The clouds have no seam, so that an image wider than they are continues with their beginning.
         tiles = (-(-height // CLOUD_SIDE), -(-width // CLOUD_SIDE))
         return np.tile(plasma(CLOUD_SIDE, decay, rng), tiles)[:height, :width]
 
@@ -270,7 +270,7 @@ def _feather(ice: NDArray[np.uint8], rng: np.random.Generator) -> None:
 
 def _needle(ice: NDArray[np.uint8], start: NDArray[np.float64], angle: float, length: float, brightness: float) -> None:
     end = start + length * np.array([np.cos(angle), np.sin(angle)])
-    # Coordinates in sixteenths of a pixel, so that thin lines do not stand in steps.
+    # Coordinates in sixteenths of a pixel, so that thin lines do not be in steps.
     first, last = (tuple(int(16 * value) for value in point) for point in (start, end))
     cv2.line(ice, first, last, (brightness,), 1, cv2.LINE_AA, 4)
 

@@ -1,6 +1,6 @@
 """OpenCV's arithmetic on bytes, repeated with tensors.
 
-Images are NCHW uint8 RGB in and out. In between stand whole numbers in float32, which is exact up to 2²⁴: OpenCV's
+Images are NCHW uint8 RGB in and out. In between are whole numbers in float32, which is exact up to 2²⁴: OpenCV's
 fixed-point sums stay below that, and a GPU adds floats faster than integers.
 """
 

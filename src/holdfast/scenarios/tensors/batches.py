@@ -151,7 +151,7 @@ def _without_objects(images: Tensor, masks: NDArray[np.bool_]) -> Tensor:
 
 
 def _mirrored(places: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """Return where places lie in start .. stop, mirrored at its edges as often as needed, edges repeated."""
+    """Return where places are in start .. stop, mirrored at its edges as often as needed, edges repeated."""
     length = stop - start
     turned = (places - start) % (2 * length)
     return start + np.minimum(turned, 2 * length - 1 - turned)
@@ -233,7 +233,7 @@ def render_batch(
     sample_ids: Sequence[str],  # One for each image: with the seed they say what is drawn, as in the one-by-one path
     seed: int = 0,  # The run's
     # The i-th lends its background to the i-th image: NCHW uint8 of one size, which need not be the images', on their
-    # device. Who lends to whom is the pool's choice. None where no condition asks for it. ``eval --fast``, detectors
+    # device. Who lends to whom is the pool's choice. None if no condition asks for it. ``eval --fast``, detectors
     # and ``train`` give backgrounds here, objects removed and cut to size, and no masks: a maker sees nothing else.
     donors: Tensor | None = None,
     donor_masks: Tensor | None = None,  # See ``donor_backgrounds``

@@ -105,7 +105,7 @@ class Answers:
     label: Codes
     sources: list[str]  # images; ``source``: (cells,)
     source: Codes
-    donor: Codes  # (cells,) codes of donors, whose names nobody needs
+    donor: Codes  # (cells,) codes of donors, whose names no one needs
     donor_labels: list[str]  # classes of donors; ``donor_label``: (cells,)
     donor_label: Codes
     fold: Codes  # (cells,) the training run
@@ -133,7 +133,7 @@ class Answers:
         return ORIGINAL if ORIGINAL in self.trained else ""
 
     def shares(self, where: NDArray[np.bool_], hits: Floats | None = None) -> Floats:
-        """Return the share of hits (right answers) among each image's rows, (sources,); NaN where it has none."""
+        """Return the share of hits (right answers) among each image's rows, (sources,); NaN if it has none."""
         source, counted = self.source[where], self.right if hits is None else hits
         rows, right = (sums(source, values[where], len(self.sources)) for values in (self.n, counted))
         return ratio(right, rows)
@@ -179,7 +179,7 @@ def named_conditions(frame: pd.DataFrame) -> list[str]:
 
 
 def numbered_column(frame: pd.DataFrame, name: str) -> tuple[Codes, list[str]]:
-    """Return codes into the sorted distinct words of a column, −1 where there is none (or no such column)."""
+    """Return codes into the sorted distinct words of a column, −1 if there is none (or no such column)."""
     if name not in frame:
         return np.full(len(frame), -1, np.intp), []
     column = frame[name]
@@ -246,7 +246,7 @@ def from_table(table: pa.Table, *, order: Sequence[str] = ()) -> Answers:
 
 
 def _into(place: dict[str, int], numbers: Codes, words: list[str]) -> Codes:
-    """Return codes into other names, −1 where a word is not among them."""
+    """Return codes into other names, −1 if a word is not among them."""
     return np.array([*(place.get(word, -1) for word in words), -1], np.intp)[numbers]
 
 

@@ -57,7 +57,7 @@ NO_ESTIMATE = Estimate(float("nan"), float("nan"), float("nan"))
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:
-    """Return part / whole; NaN where ``whole`` is zero."""
+    """Return part / whole; NaN if ``whole`` is zero."""
     return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0))
 
 
@@ -193,7 +193,7 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
 def lenders(donor: Codes, photo: Codes) -> Codes | None:
     """Return who lent each row its background: a donor, or the image itself where it has none (−1).
 
-    None where there are no donors at all.
+    None if there are no donors at all.
     """
     lent = donor >= 0
     return np.where(lent, donor, donor.max() + 1 + photo) if lent.any() else None
@@ -218,7 +218,7 @@ def left_out(statistic: Callable[[Floats], Floats], cells: Floats, share: float 
     """Return by how much each cell moves a statistic of the cells' sum, (cells,): its slope as the cell weighs less.
 
     ``statistic``: (rows, columns) of sums → (rows,); ``cells``: (cells, columns); ``share``: how much less, 1: the
-    statistic less that without the cell, 0 where nothing else is left.
+    statistic less that without the cell, 0 if nothing else is left.
     """
     whole = cells.sum(axis=0)
     return np.nan_to_num((statistic(whole[None]) - statistic(whole - share * cells)) / share)

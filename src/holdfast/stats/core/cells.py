@@ -34,7 +34,7 @@ GROUP_MINIMUM = 5  # Images a group (class × class of the background) needs bef
 
 
 def wilson(right: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return Wilson's score interval of a share, element by element; NaN where ``n`` is 0.
+    """Return Wilson's score interval of a share, element by element; NaN if ``n`` is 0.
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n) with p = right / n. Counts may be fractional: an effective
     number of images.
@@ -88,7 +88,7 @@ def stratified_rows(right: Floats, n: Floats, level: float = 0.95) -> tuple[Floa
 
 
 def share_of(right: float, n: float) -> Estimate:
-    """Return a share with Wilson's interval; NaN where ``n`` is 0."""
+    """Return a share with Wilson's interval; NaN if ``n`` is 0."""
     low, high = wilson(right, n)
     return Estimate(right / n if n else float("nan"), float(low), float(high))
 
@@ -106,7 +106,7 @@ def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[F
 
 @dataclass(frozen=True)
 class ClassAccuracies:
-    """Accuracies of every condition and class, (conditions, classes); NaN where ``n`` is 0."""
+    """Accuracies of every condition and class, (conditions, classes); NaN if ``n`` is 0."""
 
     conditions: list[str]
     classes: list[str]
@@ -173,7 +173,7 @@ def accuracies(answers: Answers, *, average: Average = "macro") -> dict[tuple[st
 def pooled_accuracy(
     answers: Answers, *, average: Average = "macro", level: float = 0.95, cluster: Codes | None = None
 ) -> CountedEstimate:
-    """Return the accuracy over all cells; NaN where there are none. ``cluster``: (cells,) clusters of images."""
+    """Return the accuracy over all cells; NaN if there are none. ``cluster``: (cells,) clusters of images."""
     if not len(answers.n):
         return CountedEstimate(float("nan"), float("nan"), float("nan"), 0)
     group = np.zeros(len(answers.n), np.intp)

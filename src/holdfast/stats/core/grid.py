@@ -47,15 +47,15 @@ class AnswerGrid:
     """Right answers laid out."""
 
     right: Floats  # (images, models, conditions) right answers
-    n: Floats  # (images, models, conditions) rows; 0 where the model gave no answer
+    n: Floats  # (images, models, conditions) rows; 0 if the model gave no answer
     classes: NDArray[np.intp]  # (images,) number of the image's class
     sources: NDArray[np.object_]  # (images,) ``source_id``
     models: list[str]
     conditions: list[str]  # names, the original first
-    lent: Lent | None = None  # the answers on donors' backgrounds among them, None where there are none
+    lent: Lent | None = None  # the answers on donors' backgrounds among them, None if there are none
 
     def rate(self) -> Floats:
-        """Return the share of right answers, (images, models, conditions), 0..1, NaN where the model gave none."""
+        """Return the share of right answers, (images, models, conditions), 0..1, NaN if the model gave none."""
         share: Floats = np.divide(self.right, self.n, out=np.full(self.n.shape, np.nan), where=self.n > 0)
         return share
 
@@ -114,14 +114,14 @@ def grid(counts: Counts, *, outcome: Outcome = "full", conditions: Sequence[str]
 
 
 def averages(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple[Floats, Floats]:
-    """Return averages over images (columns,), NaN where no image counts, and what each image adds to their error.
+    """Return averages over images (columns,), NaN if no image counts, and what each image adds to their error.
 
     The contribution of image s of class k is √(n_k/(n_k − 1)) (y_s − mean_k) / (K n_k): sums of contributions over
     resampled images have the sampling variance of the average, with the classes' sizes held. A class with one image is
-    centred at the overall average. Small classes tell their own spread badly, so contributions to a mean of classes of
-    uneven size are stretched by t with Satterthwaite's degrees of freedom over t with images − 1.
+    centred at the overall average. Small classes estimate their own spread badly, so contributions to a mean of classes
+    of uneven size are stretched by t with Satterthwaite's degrees of freedom over t with images − 1.
 
-    ``rate``: (images, columns), NaN where an image does not count.
+    ``rate``: (images, columns), NaN if an image does not count.
     """
     estimate, centre, scale = _centred(rate, classes, average)
     parts = np.where(np.isnan(rate), 0.0, (np.nan_to_num(rate) - centre) * scale)
@@ -159,9 +159,9 @@ def _centred(rate: Floats, classes: NDArray[np.intp], average: Average) -> tuple
 def donor_rows(
     laid: AnswerGrid, rate: Floats, average: Average, column: NDArray[np.intp], weight: Floats | float = 1.0
 ) -> Floats | None:
-    """Return the rows of ``bootstrap.donor_noise`` for averages of the grid, None where no answer has a donor.
+    """Return the rows of ``bootstrap.donor_noise`` for averages of the grid, None if no answer has a donor.
 
-    ``rate``: (images, models, conditions), NaN where an image does not count. ``column``: (models, conditions) the
+    ``rate``: (images, models, conditions), NaN if an image does not count. ``column``: (models, conditions) the
     column that an average is part of, −1 for none. ``weight``: (models, conditions) of an average in its column.
     """
     lent, shape = laid.lent, rate.shape
@@ -188,7 +188,7 @@ def judged(
     """Return low and high of the percentile interval and a two-sided p-value against 0, from resampled deviations.
 
     p inverts the interval; beyond the reach of the resamples it is the tail of a normal with their standard deviation,
-    and never below 2^(1 − images), the least that a sign test can say. Where all images agree exactly, the interval is
+    and never below 2^(1 − images), the least that a sign test can say. If all images agree exactly, the interval is
     the exact one for the share of images that could differ. ``deviations``: (resamples, columns); ``possible``: the
     range of the quantity, which no bound leaves.
     """

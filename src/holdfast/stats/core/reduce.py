@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 BINS = 1000
-"""Equal steps of confidence, 0..1. Answers within one step stand in random order: an AUROC is met to 1e-3, an area
+"""Equal steps of confidence, 0..1. Answers within one step are in random order: an AUROC is met to 1e-3, an area
 under risk–coverage of a hundred answers, many of them surer than 0.999, to about 5e-3."""
 
 MEMORY = "300MB"

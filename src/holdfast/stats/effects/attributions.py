@@ -1,6 +1,6 @@
 """Where models look: the share of attribution on the foreground, and what it has to do with lost accuracy.
 
-A share is only read beside the share of the area: a map that is the same everywhere has that one.
+A share is only read together with the share of the area: a map that is the same everywhere has that one.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def drops_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _paired(group: pd.DataFrame) -> pd.DataFrame:
-    """Return images under changed conditions beside their originals: ``share``, ``share_original``, ``drop``."""
+    """Return images under changed conditions next to their originals: ``share``, ``share_original``, ``drop``."""
     keys = ["model", "trained_on", "source_id"]
     numbers = group.assign(right=group["correct"].astype(float))
     before = numbers[numbers["condition"] == ORIGINAL].groupby(keys, as_index=False)[["share", "right"]].mean()
@@ -201,7 +201,7 @@ def _rhos(sums: list[Any], weights: Floats) -> Floats:
 def sanity(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return how alike maps are to those of the same network with shuffled weights, per method × target × model.
 
-    ``rank_correlation`` with its 95 % interval over images, ``structural_similarity``, ``share_randomised`` beside
+    ``rank_correlation`` with its 95 % interval over images, ``structural_similarity``, ``share_randomised`` next to
     ``share``; ``changed``: whether the mean correlation is below 0.5; ``zero``: maps of the shuffled network that are
     zero everywhere, which correlate with nothing.
     """
@@ -223,7 +223,7 @@ def cascades(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) 
     """Return how alike maps stay as weights are shuffled from the last layer down, a row per ``stage`` as well.
 
     Per method × target × model: ``rank_correlation`` with its 95 % interval over images, ``structural_similarity``,
-    ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty where none was asked for.
+    ``zero`` (maps of zeros) and ``n`` maps. The last stage has all weights shuffled. Empty if none was asked for.
     """
     columns = [*_OF, "stage", "n", "rank_correlation", "low", "high", "structural_similarity", "zero"]
     rows = []

@@ -81,7 +81,7 @@ def area_under_risk_coverage(n: Floats, wrong: Floats) -> float:
 
 
 def background_auroc(counts: Counts) -> pd.DataFrame:
-    """Return whether confidence tells an image from its empty background: AUROC against ``only_background``.
+    """Return whether confidence distinguishes an image from its empty background: AUROC against ``only_background``.
 
     0.5: the model is as sure of an image without the object; 1: it always notices. A row per model × trained_on.
     """

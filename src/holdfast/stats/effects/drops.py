@@ -46,7 +46,7 @@ class Effect:
 
     ``n`` images; ``first`` and ``second`` the two shares; ``value`` = first − second; ``fell`` and ``rose``: images
     (or clusters of them) for which the second was lower or higher; ``p``: exact McNemar; ``wide_class``: the class that
-    makes up most of a macro average's variance, as its code, −1 where none does.
+    makes up most of a macro average's variance, as its code, −1 if none does.
     """
 
     n: int
@@ -86,7 +86,7 @@ def drops(
     A row per model × trained_on × condition. Columns: ``n`` images with both; ``original`` and ``accuracy`` on them;
     ``drop`` = original − accuracy with ``low`` and ``high`` (``level``); ``lost`` and ``gained``: images answered
     rightly only before, only after; ``p``: exact McNemar (two-sided sign test on lost and gained); ``method``: how the
-    interval was made; ``wide_class``: the class without which it would be far narrower, '' where there is none.
+    interval was made; ``wide_class``: the class without which it would be far narrower, '' if there is none.
 
     ``clusters``: source_id → cluster for images that are not independent: the prompt pair of generated images; by
     default, those of the counts.
@@ -245,7 +245,7 @@ class _Paired:
 
 
 def _paired(cells: Pairs, average: Average) -> _Paired | None:
-    """Return None where the two sides have no image in common."""
+    """Return None if the two sides have no image in common."""
     if not len(cells.n):
         return None
     fold, folds = codes(cells.fold)

@@ -164,7 +164,7 @@ def breaking_photos(
 
 
 _Survival = tuple[Floats, Floats, Floats, Floats]
-"""Images that are right as they are; (images, severities) 1 where all answers so far are right; who comes back; who was
+"""Images that are right as they are; (images, severities) 1 if all answers so far are right; who comes back; who was
 asked at every severity."""
 
 

@@ -63,7 +63,7 @@ class FamilyDrops:
 
 
 def architecture(name: str) -> str:
-    """Return ``CNN`` or ``transformer`` as a model's name says, '' where it says neither.
+    """Return ``CNN`` or ``transformer`` as a model's name says, '' if it says neither.
 
     A name with both words (a transformer on a ResNet's features, UPerNet on Swin) is a transformer.
     """
@@ -184,7 +184,7 @@ def _contrast_rows(drops: Floats, kinds: list[str], by_group: Mapping[str, list[
 
 
 def _welch(ours: Floats, theirs: Floats) -> Floats:
-    """Return half of Welch's interval of a difference of means over models; NaN where a group has one model."""
+    """Return half of Welch's interval of a difference of means over models; NaN if a group has one model."""
     if min(len(ours), len(theirs)) < 2:
         return np.full(ours.shape[1], np.nan)
     parts = [values.var(axis=0, ddof=1) / len(values) for values in (ours, theirs)]
@@ -203,7 +203,7 @@ IN_TAIL = 800  # resamples per group that leave 20 beyond each end of a simultan
 
 
 def grouped(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the group of each value: the value itself, or the quarter of the images in which a number lies."""
+    """Return the group of each value: the value itself, or the quarter of the images in which a number is."""
     texts = {name: str(value) for name, value in values.items()}
     numbers = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce")
     if numbers.isna().any() or numbers.nunique() <= _FEW_NUMBERS:
@@ -221,7 +221,7 @@ def simultaneous(groups: int) -> float:
 def attribute_errors(
     counts: Counts, values: Mapping[str, str], *, outcome: Outcome = "full", average: Average = "macro"
 ) -> pd.DataFrame:
-    """Return each model's error rate on the images with each value of an attribute beside the others', worst first.
+    """Return each model's error rate on the images with each value of an attribute next to the others', worst first.
 
     Originals count, or all conditions where there are none. A row per model × value: ``n`` images, ``error`` = 1 −
     accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other images of the same classes; ``gap``
@@ -319,7 +319,7 @@ def shape_share(counts: Counts) -> pd.DataFrame:
     named after their ``shape`` (the image's class), their ``texture`` (the style's) or ``neither``, among the dataset's
     classes; ``share`` = shape / (shape + texture) with Wilson's interval on n / (design effect), two-way over images
     and styles. As published, only images whose original the model names rightly count (all where there are none).
-    Images answered with neither are no part of the share: read it beside their number.
+    Images answered with neither are no part of the share: read it together with their number.
     """
     cells = counts.cells.assign(
         **{name: counts.cells[name].astype(str) for name in ("model", "trained_on", "label", "donor_label")}

@@ -30,11 +30,11 @@ DROPS = ["model", "condition", "accuracy", "drop", "low", "high", "n"]
 
 @dataclass(frozen=True)
 class Interaction:
-    """Whether drops differ between models. Where that cannot be asked, ``reason`` says why and tables are empty.
+    """Whether drops differ between models. If that cannot be asked, ``reason`` says why and tables are empty.
 
     ``statistic``: F of the joint test (largest |t| for the bootstrap). ``pairs``: a row per two models × condition with
     the ``difference`` of their drops (positive: the first loses more), ``p``, ``p_holm`` and ``odds_ratio`` (below 1:
-    the first loses more; NaN where a cell is at 0 or 100 %). ``drops``: a row per model × condition.
+    the first loses more; NaN if a cell is at 0 or 100 %). ``drops``: a row per model × condition.
     """
 
     statistic: float
@@ -117,7 +117,7 @@ def _usable(laid: AnswerGrid, reference: str) -> AnswerGrid:
 
 
 def _lent(lent: Lent | None, models: Codes, columns: Codes) -> Lent | None:
-    """Return the answers on donors' backgrounds of some models and conditions, numbered anew."""
+    """Return the answers on donors' backgrounds of some models and conditions, numbered again."""
     if lent is None:
         return None
     kept = np.isin(lent.model, models) & np.isin(lent.condition, columns)
@@ -133,7 +133,7 @@ def _why_not(laid: AnswerGrid, reference: str) -> str:
     if len(laid.models) < 2:
         return "There is one model only: an interaction needs two."
     if reference not in laid.conditions or len(laid.conditions) < 2:
-        return f"There is no condition beside {reference} that all models answered."
+        return f"There is no condition other than {reference} that all models answered."
     if ((laid.n > 0).sum(axis=0) < 2).any():
         return "A model answered a condition for one image only: its error cannot be known."
     return ""

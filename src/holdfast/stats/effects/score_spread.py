@@ -47,7 +47,7 @@ class Design:
     noise: Floats  # (cells,) right answers − those expected, scaled so that sums of squares are unbiased variances
     present: Codes  # codes of the images
     photo: Codes  # (cells,) into ``present``
-    stratum: Codes  # (images,) each image's class, all 0 where every image weighs the same
+    stratum: Codes  # (images,) each image's class, all 0 if every image weighs the same
 
     @property
     def photos(self) -> int:
@@ -107,7 +107,7 @@ class Design:
 def design_of(answers: Answers, conditions: Collection[str], *, average: Average = "macro") -> Design | None:
     """Return the design of the original and these conditions, of which repeated images count once.
 
-    A model retrained on originals goes before the one delivered. None where the original or every condition is missing.
+    A model retrained on originals goes before the one delivered. None if the original or every condition is missing.
     """
     counted = np.array([name == ORIGINAL or (name in conditions and name not in answers.same_images) for name in
                         answers.conditions], bool)  # fmt: skip
@@ -281,7 +281,7 @@ class Spread:
         return CountedEstimate(self.plain, min(low, high), high, self.design.photos)
 
     def variance(self, part: Part) -> float:
-        """Return the spread of one part as a variance; NaN where there is none."""
+        """Return the spread of one part as a variance; NaN if there is none."""
         own = np.zeros_like(self.deviations)
         where = slice(self.split) if part == "cross" else slice(self.split, None)
         own[where] = self.deviations[where]

@@ -2,7 +2,7 @@
 
 Intersections and unions of a class are summed over all images, as torchmetrics' ``JaccardIndex`` and a confusion matrix
 do it, so that large objects count more than small ones and a class that one image lacks is no special case. (The mean
-of each image's own IoU, which is another number, is not what stands here.)
+of each image's own IoU, which is another number, is not what is here.)
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def cells_from_segments(frame: pd.DataFrame) -> pd.DataFrame:
     """Return IoU (0..1, as ``accuracy``) and ``n`` images per model × condition × class, for a regression.
 
     The background is left out: it is in every image and says little about the class. A model that was trained within
-    each scenario takes part as one model beside the one that was trained on originals; see ``experiments``.
+    each scenario takes part as one model next to the one that was trained on originals; see ``experiments``.
     """
     chosen = experiments(frame)
     chosen = chosen[chosen["class"] != BACKGROUND]
@@ -199,7 +199,7 @@ class _Cells:
     def estimate(self, statistic: Callable[[Floats], Floats], possible: Range, draws: DrawOptions) -> Estimate:
         """Return a statistic of sums with its interval: what each image adds, resampled by image and donor.
 
-        How many images a class has is a choice of whoever made the dataset, so deviations are taken from the class's
+        How many images a class has is a choice of the dataset's author, so deviations are taken from the class's
         mean; those of classes with one image, from the mean of all such classes.
         """
         value = float(statistic(self.counts.sum(axis=0)[None])[0])
@@ -239,7 +239,7 @@ def _cells(group: pd.DataFrame, classes: Sequence[str], original: ArrayLike = Fa
 
 
 def _ratios(sums: Floats) -> dict[str, Floats]:
-    """Return the measures of classes from sums, (…, 8); NaN where there is nothing to divide by."""
+    """Return the measures of classes from sums, (…, 8); NaN if there is nothing to divide by."""
     both, either, truth, _, edge, edge_met, said, said_met = np.moveaxis(sums, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         precision, recall = said_met / said, edge_met / edge
@@ -271,7 +271,7 @@ def _measure(sums: Floats, name: str, classes: int) -> Floats:
 
 
 def _mean(values: Floats) -> Floats:
-    """Return the mean along the last axis without NaN; NaN where there is nothing else."""
+    """Return the mean along the last axis without NaN; NaN if there is nothing else."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0).sum(-1) / known.sum(-1))

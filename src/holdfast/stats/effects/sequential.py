@@ -110,7 +110,7 @@ def _border(values: Floats, least: float, most: float, alpha: float, *, above: b
 class SequentialEvidence:
     """Keeps the running intervals that a verdict rests on, look after look.
 
-    Every round holds each class equally often. Where images have no answer, as many are left out of the other classes
+    Every round holds each class equally often. If images have no answer, as many are left out of the other classes
     of that round, so that this stays true.
 
     ``contradiction``: whether an interval became empty, which says that images are not what the method assumes.

@@ -1,4 +1,4 @@
-"""What a model holds on to: the object, the background, or both.
+"""What a model relies on: the object, the background, or both.
 
 Pasted scenes are a design with two factors: the object's class and the background's class. The background effect
 changes the background and keeps the object; the object effect changes the object and keeps the background. Both sides
@@ -103,7 +103,7 @@ class VerdictEvidence:
     silhouette: Excess
     wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
     constant: tuple[str, int, int] | None = None  # the class that is (nearly) every answer, to how many of how many
-    uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, where these cannot tell
+    uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, where these are too few
     balanced: Estimate = NO_ESTIMATE  # balanced accuracy on originals of uneven classes, above one in so many classes
 
 
@@ -297,7 +297,7 @@ def _originals(answers: Answers) -> Floats:
 def uneven_classes(answers: Answers, margin: float = MARGIN) -> tuple[int, int] | None:
     """Return the sizes of the largest and the smallest class where even a perfect model would seem to guess.
 
-    None where its excess would lie clearly above the margin.
+    None if its excess would lie clearly above the margin.
     """
     counts = _originals(answers)
     if len(counts) < 2 or permuted_excess(counts, counts, float(counts.sum())).low > margin:

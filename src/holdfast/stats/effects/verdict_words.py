@@ -108,7 +108,7 @@ def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
             name, count, of = evidence.constant
             return f"answers {name.replace('_', ' ')} to {count} of {of} unchanged images"
         case "uneven" if evidence.uneven:
-            return f"the classes are too uneven to tell ({_uneven(evidence)})"
+            return f"the classes are too uneven for a verdict ({_uneven(evidence)})"
         case "guessing" | "perhaps guessing" if excess.value <= margin and excess.n >= LEAST_WRONG:
             clearly = "no" if why == "guessing" else "not clearly"
             return f"{clearly} better than guessing on {excess.n} unchanged images"
@@ -116,7 +116,7 @@ def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
 
 
 def more_photos(row: Mapping[str, Any], *, margin: float = MARGIN) -> tuple[int, int] | None:
-    """Return between how many and how many images more would answer what is open; None where that cannot be said.
+    """Return between how many and how many images more would answer what is open; None if that cannot be said.
 
     The range is that of the estimate's own middle half (``stats.models.power.photo_range``), 8 times of 10 each.
     """
@@ -151,7 +151,7 @@ def photo_advice(row: Mapping[str, Any]) -> str:
 
 
 def score_weakness(leans: str) -> str:
-    """Return what a robustness score hides, for the cell that it stands in."""
+    """Return what a robustness score hides, for the cell that it is in."""
     if leans == "yes":
         return "hides that it relies on the background"
     return "a constant answer scores 1, too" if leans == "no" else "cannot show whether it relies on the background"
@@ -234,7 +234,7 @@ def _reason(why: Reason, evidence: VerdictEvidence, effect: Effect | Excess, mar
         case "constant":
             return "it gives one answer to nearly every unchanged image"
         case "uneven":
-            return f"the classes are too uneven to tell a model that sees from one that guesses: {_uneven(evidence)}"
+            return f"the classes are too uneven to distinguish seeing from guessing: {_uneven(evidence)}"
         case "missing":
             return f"there are no answers under {' and '.join(condition_words(name) for name in evidence.missing)}"
         case "guessing" | "perhaps guessing":

@@ -77,9 +77,9 @@ def explain(
     """Return a row per wrong answer of each model, with its mode and the evidence for it.
 
     ``images``: a row per image by sample_id: ``prompt_id``, ``category``. All of them are evidence, right answers too.
-    ``factors``: same index, a column per factor, '' where an image's value is not known. ``wanted``: which images to
+    ``factors``: same index, a column per factor, '' if an image's value is not known. ``wanted``: which images to
     explain; None for all. Returned: COLUMNS: ``mode`` is a factor, LOOK_ALIKE or UNEXPLAINED, ``value`` that of the
-    factor; ``rate`` and ``base`` with the excess and its interval are of the mode, and missing where there is none.
+    factor; ``rate`` and ``base`` with the excess and its interval are of the mode, and missing if there is none.
     """
     chosen = np.ones(len(images), bool) if wanted is None else wanted.to_numpy(bool)
     world = _World(images, factors)
@@ -139,7 +139,7 @@ class _World:
         for mode, value, inside, outside, level in tried:
             hits, others = int((answered & inside).sum()), int((answered & outside).sum())
             size, rest = int(inside.sum()), int(outside.sum())
-            # What never happened elsewhere explains nothing; and most pairs need no interval to be told apart.
+            # What never happened elsewhere explains nothing; and most pairs need no interval to be distinguished.
             if hits and rest and hits * rest >= LEAST_LIFT * others * size:
                 evidence = association(answered, inside, outside, self.prompts, level=level)
                 reasons += [(mode, value, evidence)] if evidence.explains else []
@@ -237,11 +237,11 @@ class ExplainedAnswers:
     name: str  # of the dataset
     images: pd.DataFrame  # by sample_id: ``prompt_id`` (the cluster), ``category``, and whatever else there is
     said: pd.DataFrame  # same index, each model's answer
-    factors: pd.DataFrame  # same index, a column per factor, '' where the value is not known
+    factors: pd.DataFrame  # same index, a column per factor, '' if the value is not known
     models: tuple[str, ...]  # whose answers, in order
     wanted: pd.Series  # which images to explain
     homes: Mapping[str, Mapping[tuple[str, str], str]]
-    reading: Mapping[str, Any]  # how values that nobody asked for were found; {} where none were
+    reading: Mapping[str, Any]  # how values that no one asked for were found; {} if none were
     held_out: tuple[str, ...] = ()  # models that took no part in choosing the images, where others did
 
 
@@ -256,7 +256,7 @@ class Modes:
     modes: list[str]  # that occur here, in order
     explained: pd.DataFrame  # ``explain``, with ``group`` (the kind of image) and ``tied``
     by_model: pd.DataFrame
-    by_group: pd.DataFrame  # ``table`` per model and group; empty where all images are of one kind
+    by_group: pd.DataFrame  # ``table`` per model and group; empty if all images are of one kind
 
 
 def measure(answers: ExplainedAnswers, *, shuffles: int = 5, seed: int = 0) -> Modes:

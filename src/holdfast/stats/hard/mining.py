@@ -1,7 +1,7 @@
 """Mined sets: how hard they are, where their images come from, which images are kept, and their matched control.
 
 Everything here reads two frames with the same index, a row per image: ``images`` (prompt_id, category, kind, nuisance,
-valid) and ``failed`` (a column per model, true where it is wrong).
+valid) and ``failed`` (a column per model, true if it is wrong).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     """Return a share of images with its interval: ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
 
     Wilson's interval on the effective number n / D. D = (cluster variance) / (binomial variance), at least 1, is how
-    much less images of one prompt tell than images of as many prompts; where all are hits or none, the number
+    much less images of one prompt count than images of as many prompts; where all are hits or none, the number
     of images per prompt: the most it could be. So a share of 0 or 1 keeps a width, where a bootstrap would have none.
     """
     hit = np.asarray(hits, np.float64)
@@ -89,7 +89,7 @@ def rates(images: pd.DataFrame, hard: pd.Series, by: str) -> pd.DataFrame:
 
     Columns: ``value``; ``n`` images of the pool, ``prompts``, ``hard`` of them; ``estimate`` = hard / n with its
     interval; ``excess``: that less the rate of all other images, with an interval at level 1 − 0.05/V, because V
-    values are looked at; ``stands_out``: over, under, or '' where that interval holds 0.
+    values are looked at; ``stands_out``: over, under, or '' if that interval holds 0.
     """
     values = sorted(set(images[by]))
     strict = 1 - 0.05 / max(len(values), 1)

@@ -18,7 +18,7 @@ from holdfast.stats.hard.mining import share, shared
 MOST_SUBSETS = 1_000  # Subsets of one size; of more, so many are drawn at random
 FEWEST_POINTS = 3  # A curve of three parameters through fewer is no finding
 
-_RATES = np.geomspace(0.02, 8, 400)  # neighbours are 1.5 % apart, which is finer than any data here tells
+_RATES = np.geomspace(0.02, 8, 400)  # neighbours are 1.5 % apart, which is finer than any data here resolves
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _subsets(total: int, k: int, rng: np.random.Generator) -> list[tuple[int, ..
 def _resampled_mean(
     inside: NDArray[np.bool_], right: NDArray[np.bool_], prompts: Any, resamples: int, seed: int
 ) -> Floats:
-    """Return the mean accuracy over subsets in resamples of prompts, (resamples,); NaN where no subset has an image."""
+    """Return the mean accuracy over subsets in resamples of prompts, (resamples,); NaN if no subset has an image."""
     if not inside.any():
         return np.full(resamples, np.nan)
     columns = np.concatenate([inside, inside & right[:, None]], axis=1)
@@ -193,7 +193,7 @@ def leave_one_out(
     """Return the accuracy on the set that the other surrogates leave, for none and each surrogate left out.
 
     Columns: ``left_out``, ``n``, ``jaccard`` with the set of all, ``model`` (the one left out, or a target), ``role``,
-    ``prompts``, ``estimate`` (its accuracy on that set), ``low``, ``high``. Where m was all, it is all of the others.
+    ``prompts``, ``estimate`` (its accuracy on that set), ``low``, ``high``. If m was all, it is all of the others.
     """
     whole = shared(failed, surrogates, at_least)
     rows = []

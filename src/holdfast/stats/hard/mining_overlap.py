@@ -1,4 +1,4 @@
-"""Do models fail on the same images, is it because they are related, and does it last when a prompt is painted anew?"""
+"""Do models fail on the same images, because they are related, and still when a prompt is painted again?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def overlap(
 
     ``both``, ``either`` images; ``jaccard`` = both / either; ``by_chance``: what it would be if they failed
     independently; ``second_given_first``, ``first_given_second``; ``kappa``: Cohen's κ of right and wrong. Intervals
-    from resampled prompts; NaN where a value is not defined (a model that never fails).
+    from resampled prompts; NaN if a value is not defined (a model that never fails).
     """
     rows = []
     for first, second in combinations(models, 2):
@@ -157,7 +157,7 @@ def persistence(
 
     Each frame has ``prompt_id`` and ``failed``: the unmined pool, the mined images, and new images of their prompts.
     ``estimate``: share of the new images that fail, with ``low`` and ``high``; ``pool`` and ``mined``: the shares
-    before; ``lasting`` = (estimate − pool) / (mined − pool): 1 where failing belongs to the prompt, 0 where it was
+    before; ``lasting`` = (estimate − pool) / (mined − pool): 1 if failing belongs to the prompt, 0 if it was
     luck alone, with interval from resampled prompts.
     """
     shares = {name: share(frame["failed"], frame["prompt_id"]) for name, frame in (("pool", pool), ("mined", hard))}
@@ -187,7 +187,7 @@ def intraclass(failed: ArrayLike, prompts: ArrayLike, *, resamples: int = RESAMP
     """Return how alike the images of one prompt are in failing: the intraclass correlation.
 
     ρ = (B − W) / (B + (n₀ − 1) W), B and W the mean squares between and within prompts, n₀ = (N − Σ nᵢ²/N)/(G − 1). 0:
-    luck of the seed; 1: a prompt fails always or never. ``estimate``, ``low``, ``high`` (resampled prompts); NaN where
+    luck of the seed; 1: a prompt fails always or never. ``estimate``, ``low``, ``high`` (resampled prompts); NaN if
     no prompt has two images.
     """
     hits = np.asarray(failed, np.float64)

@@ -41,8 +41,8 @@ def answered(rows: pa.Table, answers: pa.Table) -> pd.DataFrame:
     """Return a row per question that was answered or failed: ``COLUMNS``, those of ``ANSWERS``, and five more.
 
     ``condition`` is the condition's name, ``rendered``: whether ``ask`` made the image (``--scenarios``).
-    ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth stood in the first
-    or in the second half of the options; ``says_first``: whether the answer names the first option, missing where it
+    ``kind``: two_way or full_list; ``choices``: the number of options; ``place``: whether the truth was in the first
+    or in the second half of the options; ``says_first``: whether the answer names the first option, missing if it
     names none.
     """
     frame = rows.select(COLUMNS).filter(pc.field("task") == QUESTION).to_pandas()
@@ -87,7 +87,7 @@ def questions(
 
     ``strict``, ``lenient``: accuracy, of two-way questions the mean of those with the truth in the first and in the
     second place, so that who always says the first has exactly 1/2; ``…_corrected``: (a − c) / (1 − c) with chance c =
-    1 / choices. ``first_place``, ``second_place``: lenient accuracy by where the truth stood, ``position_bias`` their
+    1 / choices. ``first_place``, ``second_place``: lenient accuracy by where the truth was, ``position_bias`` their
     difference. ``says_first``: the share of answers that name the first option. ``refusal``, ``unmatched``: shares of
     all answers. Intervals are Wilson's on the effective number of answers, clustered on ``source_id``; of differences
     Newcombe's. Models that were asked in ``rounds`` (model → the images of each round) have intervals of the mean over
@@ -157,7 +157,7 @@ def image_pairs(group: pd.DataFrame) -> dict[str, float]:
 
 
 def questions_of_rows(rows: pa.Table, answers: pa.Table, **options: Any) -> pd.DataFrame:
-    """Return ``questions`` of a table's rows; a UserError where it has none."""
+    """Return ``questions`` of a table's rows; a UserError if it has none."""
     frame = answered(rows, answers)
     if frame.empty:
         raise UserError("there is no question in these rows; holdfast ask makes them")
@@ -221,7 +221,7 @@ def _share(
 ) -> Estimate:
     """Return a share with its interval; ``balanced``: the mean of the shares of both places.
 
-    Where one of the places does not occur, nobody knows its share: the interval then holds whatever it may be.
+    Where one of the places does not occur, no one knows its share: the interval then holds whatever it may be.
     """
     if rows.empty:
         return NO_ESTIMATE

@@ -83,7 +83,7 @@ def pairs(
     table["p_holm"] = holm(table["p"].to_numpy())
     apart = int((table["p_holm"] < 0.05).sum())
     what = "comparisons by condition" if by_condition else "pairs of models"
-    return Between(table[PAIRS], f"{apart} of {len(table)} {what} can be told apart (Holm, 5 %).", "")
+    return Between(table[PAIRS], f"{apart} of {len(table)} {what} can be distinguished (Holm, 5 %).", "")
 
 
 _ALONE = "There is one model only: nothing to compare it with."
@@ -201,7 +201,7 @@ def common(
 
 
 def ranking(counts: Counts, *, level: float = 0.95, **options: Unpack[AverageOptions]) -> Between:
-    """Return the models by accuracy, averaged over conditions; those not told apart share their ranks.
+    """Return the models by accuracy, averaged over conditions; those not distinguished share their ranks.
 
     Differences are held against the ``level`` quantile of the largest deviation over all pairs in resamples of images
     and donors (max-t), so that all claims hold together. A model's rank runs from 1 + the number of models clearly

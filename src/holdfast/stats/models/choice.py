@@ -1,4 +1,4 @@
-"""Which model to take for given conditions: weighted accuracy with its uncertainty, beside size and speed."""
+"""Which model to take for given conditions: weighted accuracy with its uncertainty, next to size and speed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEVEL = 0.95  # of all bounds
 
 @dataclass(frozen=True)
 class ModelCost:
-    """What a model takes; None where it is not known, and then ``reason`` says why."""
+    """What a model takes; None if it is not known, and then ``reason`` says why."""
 
     parameters: int | None = None  # numbers that were learned
     bytes: int | None = None  # of its weights
@@ -56,16 +56,16 @@ class ModelChoice:
     those that hold the limits; ``difference`` to the best with simultaneous bounds; ``told_apart`` from it; its costs;
     ``eligible`` and ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for
     at most that cost, with the share of resamples. ``weights``: a row per weighted condition: ``asked`` (by which
-    name), ``weight``, ``n``. ``more_photos``: between how many and how many images would tell the first two apart; None
-    where they are, or where these images do not say.
+    name), ``weight``, ``n``. ``more_photos``: between how many and how many images would distinguish the first two;
+    None where they are, or where these images do not say.
     """
 
     models: pd.DataFrame
     conditions: pd.DataFrame  # a row per model × weighted condition: ``accuracy``
     weights: pd.DataFrame
     sensitivity: pd.DataFrame  # a row per name and factor: which model is best then
-    best: str  # the highest weighted accuracy within the limits; empty where no model holds them
-    together: tuple[str, ...]  # the best and those that the images do not tell from it
+    best: str  # the highest weighted accuracy within the limits; empty if no model holds them
+    together: tuple[str, ...]  # the best and those that the images do not separate from it
     photos: int  # that all models answered
     more_photos: tuple[int, int] | None
     dropped: int  # images that some model answered and another did not: they count for none
@@ -129,8 +129,8 @@ def choose(
 ) -> ModelChoice:
     """Return the models by weighted accuracy Σ w_c a_c / Σ w_c on the images that all of them answered.
 
-    All models share the resampled images, so differences are paired. Bounds of differences and "told apart" hold for
-    all pairs together (max-t). A model whose size or time is unknown does not hold a limit on it: nobody knows.
+    All models share the resampled images, so differences are paired. Bounds of differences and "distinguished" hold for
+    all pairs together (max-t). A model whose size or time is unknown does not hold a limit on it: no one knows.
     """
     names = [name for weight in weights for name in weight.conditions]
     shared = common(counts, outcome=outcome, average=average, conditions=names, resamples=resamples, seed=seed)
@@ -215,7 +215,7 @@ def _within(
 def _best(
     shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_]
 ) -> tuple[int, list[int], tuple[int, int] | None]:
-    """Return the best within limits (−1: none), those not told from it, and images that would tell the first two."""
+    """Return the best within limits (−1: none), those not distinguished from it, and the images to separate the first two."""
     places = np.flatnonzero(within)
     if not len(places):
         return -1, [], None
@@ -245,7 +245,7 @@ def _share_best(resampled: Floats, within: NDArray[np.bool_]) -> Floats:
 def front(accuracy: Floats, resampled: Floats, cost: Floats) -> tuple[NDArray[np.bool_], Floats]:
     """Return who is on the Pareto front: no other model is at least as accurate for at most that cost.
 
-    By the estimates (models,), and in which share of resamples; NaN where the cost is unknown.
+    By the estimates (models,), and in which share of resamples; NaN if the cost is unknown.
     """
     known = ~np.isnan(cost)
     share = np.full(len(accuracy), np.nan)

@@ -45,7 +45,7 @@ class Gate:
     verdict: Verdict  # passed where every condition passed, failed where one failed, else undecided
     conditions: pd.DataFrame
     margin: float  # the loss that is tolerated, 0..1
-    more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN where there is none
+    more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN if there is none
     sentence: str  # all of it in one
     models: tuple[str, str] = ("", "")  # names of the old and of the new one
     notes: tuple[str, ...] = ()  # what a reader should know of the images before believing it
@@ -156,7 +156,7 @@ def gate(
 ) -> Gate:
     """Test paired non-inferiority of new against old, per condition.
 
-    A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound lies
+    A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound is
     below, and is undecided between. All have to pass (an intersection–union test, without correction); one failure is
     enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test where an image has several rows;
     where images share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
@@ -197,7 +197,7 @@ def paired_conditions(
     outcome: Outcome,
     conditions: Sequence[str] | None,
 ) -> dict[str, PairedPhotos | None]:
-    """Return condition → the images that both models answered, None where there is none; arguments are checked."""
+    """Return condition → the images that both models answered, None if there is none; arguments are checked."""
     if not 0 <= margin < 1:
         raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
     before = own_cells(old, conditions)
@@ -261,12 +261,12 @@ def _rows(cells: pd.DataFrame, model: str, condition: str, outcome: Outcome) -> 
 
 
 def _paired(before: pd.DataFrame, after: pd.DataFrame, errors: int, clusters: Mapping[str, str]) -> PairedPhotos | None:
-    """Return the images that both answered, and those that only the new model failed on; None where there is none.
+    """Return the images that both answered, and those that only the new model failed on; None if there is none.
 
     ``clusters``: source → its image, if sources are parts of images: every source weighs the same.
 
     Rows that the old model has and the new one has not count as wrong, at most as many as the new model has errors:
-    crashing is no way through the gate. (Others were not run. Where only some of the missing rows are errors, they
+    crashing is no way through the gate. (Others were not run. If only some of the missing rows are errors, they
     are taken to be those that the old model got right.)
     """
     both = pd.concat([before, after], ignore_index=True)
@@ -329,7 +329,7 @@ def more_photos(
 
     The statistic grows with the root of the number of images (and of donors, where images share them), so
     n' = n ((t_level + z_0.8) / statistic)², for the middle half of what the statistic may be (``power.range_of``).
-    Failing has to hold out over a ``family`` of conditions. NaN where these images do not tell.
+    Failing has to hold out over a ``family`` of conditions. NaN if these images are too few.
     """
     n = len(differences.photos)
     z = statistic(differences, -margin)

@@ -31,7 +31,7 @@ class Differences:
 
     photos: Floats  # (images,) −1..1 if all images weigh the same
     photo: Codes  # (cells,) codes
-    donor: Codes  # (cells,) codes, −1 where there is none
+    donor: Codes  # (cells,) codes, −1 if there is none
     value: Floats  # (cells,) the cell's part of its image's difference
     share: Floats  # (cells,) the cell's part of its image's rows, times the image's weight (1 on average)
     counted: bool = False  # differences of counts, which have no ends, instead of shares
@@ -252,7 +252,7 @@ def statistic(differences: Differences, null: float) -> float:
 def _shrunk(differences: Differences) -> tuple[float, float]:
     """Return mean and standard error with half an image better and half an image worse added.
 
-    Counts have no ends that images could have reached: those half images lie one off the mean, which stays.
+    Counts have no ends that images could have reached: those half images are one off the mean, which stays.
     """
     n, mean = len(differences.photos), differences.mean
     spread = sums(differences.photo, differences.value - differences.share * mean, n)

@@ -27,7 +27,7 @@ class Parity:
 
     ``conditions``: a row per condition: ``flips``, the share of images with two answers, with ``flips_low`` and
     ``flips_high`` (95 %), ``flipped`` and ``n``; accuracies ``old`` and ``new``, their ``difference`` with ``low`` and
-    ``high`` (one-sided 95 % bounds, whatever the margin), images ``lost`` and ``gained``, ``verdict`` ('' where the
+    ``high`` (one-sided 95 % bounds, whatever the margin), images ``lost`` and ``gained``, ``verdict`` ('' if the
     object is gone), and ``more_photos`` that would decide.
     """
 
@@ -59,7 +59,7 @@ def parity(
             why = errors.iloc[0] if len(errors) else f"it has {', '.join(counts.models)}"
             raise UserError(f"{name} has no answers in this run, so there is nothing to compare: {why}")
     paired = _paired(rows, old, new, "" if outcome == "full" else "_restricted")
-    # the pairs as rows of one model that is right where the two agree
+    # the pairs as rows of one model that is right if the two agree
     agree = paired.assign(correct=~paired["flip"], correct_restricted=~paired["flip"])
     counted = reduce(pa.Table.from_pandas(agree, preserve_index=False), order=counts.conditions)
     agreement = summary(counted, outcome=outcome, average="micro")

@@ -10,7 +10,7 @@ from holdfast.core.lazy import pd, scipy_optimize, scipy_stats
 from holdfast.stats.core.reduce import Counts
 
 DONOR_SHARE = 0.1
-"""Part of the variance of images' differences that images on one donor share; a guess, where nobody has measured it."""
+"""Part of the variance of images' differences that images on one donor share; a guess, where no one has measured it."""
 
 WORTH = 0.8  # Donors are enough where images that share them are worth this share of images with donors of their own
 
@@ -21,7 +21,7 @@ def worth(
     """Return what an image that shares its donor is worth, 0..1, where one with a donor of its own is worth 1.
 
     1 / (1 + (photos/donors − 1) ρ), ρ the ``donor_share``, times ((z₁₋α/₂ + z_power) / (t₁₋α/₂ + z_power))² with
-    donors − 1 degrees of freedom, because few donors tell their own spread badly.
+    donors − 1 degrees of freedom, because few donors estimate their own spread badly.
     """
     if donors < 2:
         return 0.0
@@ -48,7 +48,7 @@ def donors_of(counts: Counts) -> dict[str, int]:
 
 
 def donor_advice(photos: int, donors: int) -> str:
-    """Return a sentence that asks for more donors; '' where there are enough, or none."""
+    """Return a sentence that asks for more donors; '' if there are enough, or none."""
     needed = donors_needed(photos)
     if not 0 < donors < needed:
         return ""
@@ -74,7 +74,7 @@ def photos_needed(
     takes at least δ discordant images, so ψ is raised to δ where less was observed.
 
     ``difference``: of accuracies, 0..1; its sign does not matter. ``discordant_share``: observed share of images that
-    change from right to wrong or back, 0..1. ``donors``: backgrounds that the images share; 0 where they have their
+    change from right to wrong or back, 0..1. ``donors``: backgrounds that the images share; 0 if they have their
     own. Raises UserError: no number of images finds it with so few donors.
     """
     own = _photos(abs(difference), discordant_share, power, alpha)
@@ -98,7 +98,7 @@ def detectable(
     donors: int = 0,
     donor_share: float = DONOR_SHARE,
 ) -> float:
-    """Return the smallest difference of accuracies that ``n`` images find with this power; 1 where none is found."""
+    """Return the smallest difference of accuracies that ``n`` images find with this power; 1 if none is found."""
     if n < 1:
         raise UserError("there must be an image at least to detect anything with")
     if donors:
@@ -131,8 +131,8 @@ def photo_range(n: int, *, value: float, low: float, high: float, margin: float)
     """Return the fewest and the most images, in all, of ``photos_to_settle`` over the middle half of the estimate.
 
     The number hangs on the distance of the estimate from the margin, which is itself uncertain, so it is computed for
-    both ends of the estimate's 50 % interval. None where these ends lie on both sides of the margin, or where the most
-    is more than ten times the fewest: such a range advises nobody.
+    both ends of the estimate's 50 % interval. None if these ends lie on both sides of the margin, or where the most
+    is more than ten times the fewest: such a range advises no one.
     """
     limit, reserve = _quantiles()
     error = (high - low) / (2 * limit)

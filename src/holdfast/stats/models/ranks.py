@@ -1,4 +1,4 @@
-"""Which models are told apart, all claims holding together, and the ranks that follow; for two models or a thousand."""
+"""Which models can be distinguished, all claims holding together, and their ranks, for any number of models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rank_ranges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first and the last rank each model may have, the largest value first.
 
-    Two models are told apart where both say so: (1) ``clearly_better`` in resamples of images that all models share,
+    Two models are distinguished where both say so: (1) ``clearly_better`` in resamples of images that all models share,
     stretched where a model's own interval is wider than images alone make it; (2) the interval of the difference that
     is joined from the two models' own intervals and the correlation of their errors (``beyond_reach``), which stays
     honest with few images. ``influence``: (images, models) what each image adds to a value's deviation from the truth.
@@ -73,7 +73,7 @@ def clearly_better(value: Floats, moved: Floats, photos: int, level: float = 0.9
 
 
 def simultaneous_widths(moved: Floats, level: float = 0.95) -> Floats:
-    """Return half widths of all differences of two columns, (columns, columns); 0 where a difference never moves.
+    """Return half widths of all differences of two columns, (columns, columns); 0 if a difference never moves.
 
     The ``level`` quantile of the largest deviation over all pairs, in units of each pair's own spread (max-t).
     """
@@ -107,7 +107,7 @@ LEAST_MODELS = 4  # Fewer models give no interval: Bonett and Wright's divides b
 CORRELATIONS = (
     "spearman", "low", "high", "images_low", "images_high", "least", "most", "tau", "tau_low", "tau_high",
 )  # fmt: skip
-"""The numbers that ``correlate`` returns, besides p and n."""
+"""The numbers that ``correlate`` returns, apart from p and n."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class MetricValues:
     def reliability(self) -> float:
         """Return the share of the variance between models that is not the sampling of images, 0..1.
 
-        A metric with little of it cannot correlate with anything. NaN where all models are equal.
+        A metric with little of it cannot correlate with anything. NaN if all models are equal.
         """
         known = np.isfinite(self.measured)
         total = float(self.measured[known].var(ddof=1)) if known.sum() > 1 else 0.0
@@ -146,7 +146,7 @@ def mean_of(values: Sequence[MetricValues]) -> MetricValues:
 def spearman(first: Floats, second: Floats) -> Floats:
     """Return Spearman's ρ of each row, (rows, models) → (rows,), as Pearson's correlation of the ranks.
 
-    Ties share their rank; NaN where all values are tied or one is NaN.
+    Ties share their rank; NaN if all values are tied or one is NaN.
     """
     ranks = [scipy_stats.rankdata(values, axis=1) for values in (first, second)]
     first_ranks, second_ranks = (values - values.mean(axis=1, keepdims=True) for values in ranks)
@@ -208,7 +208,7 @@ def correlate(first: MetricValues, second: MetricValues, *, seed: int = 0) -> di
 def _with_models_drawn(values: Sequence[MetricValues], seed: int) -> list[tuple[Floats, Floats]] | None:
     """Return each metric as (1, models) and with models resampled, on the models that have all of them.
 
-    None where fewer than ``LEAST_MODELS`` have.
+    None if fewer than ``LEAST_MODELS`` have.
     """
     turned = [metric.turned() for metric in values]
     known = np.flatnonzero(np.all([np.isfinite(measured) for measured, _ in turned], axis=0))

@@ -1,4 +1,4 @@
-"""What to take, in sentences: the most accurate model where it stands out, else the cheaper of those not told apart."""
+"""What to take, in sentences: the most accurate model if it stands out, else the cheapest of the rest."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The model to take, empty where nothing decides; and why, in sentences."""
+    """The model to take, empty if nothing decides; and why, in sentences."""
 
     model: str
     sentences: tuple[str, ...]
 
 
 def recommend(choice: ModelChoice) -> Recommendation:
-    """Return what to take: the most accurate where it stands out, else the cheaper of those not told apart."""
+    """Return what to take: the most accurate where it stands out, else the cheaper of those not distinguished."""
     table = choice.models
     if not choice.best:
         why = "; ".join(f"{row['model']}: {row['why_not']}" for row in table.to_dict("records")[:6])
@@ -67,8 +67,8 @@ def _first(choice: ModelChoice, rows: Mapping[str, Mapping[Any, Any]]) -> tuple[
     if choice.more_photos is not None:
         fewest, most = choice.more_photos
         text += (
-            f" {fewest:,} to {most:,} images in all would tell the first two apart, 8 times of 10, if the true "
-            "difference lies in the middle half of where it may lie."
+            f" {fewest:,} to {most:,} images in all would distinguish the first two, 8 times of 10, if the true "
+            "difference lies in the middle half of where it may be."
         )
     model, cost = _cheaper([rows[name] for name in choice.together])
     return model, f"{text} {cost}"
@@ -95,7 +95,7 @@ def _cheaper(rows: list[Mapping[Any, Any]]) -> tuple[str, str]:
 
 
 def _fastest(rows: list[Mapping[Any, Any]]) -> Mapping[Any, Any] | None:
-    """Return the model whose repeats are faster than all others' (quartiles apart); None where that is open."""
+    """Return the model whose repeats are faster than all others' (quartiles apart); None if that is open."""
     if any(math.isnan(row["milliseconds"]) for row in rows):
         return None
     ordered = sorted(rows, key=lambda row: float(row["milliseconds"]))

@@ -29,13 +29,13 @@ def effective_robustness(
 
     Per condition, logit(shifted) = a + b logit(clean) by least squares over the ``baseline`` models (by default all).
     Accuracies are taken as (n p + ½)/(n + 1), so that 0 and 1 have logits. The interval resamples images and fits the
-    line anew.
+    line again.
     """
     shared = _shared(counts, clean, sample)
     line = [i for i, name in enumerate(shared.models) if baseline is None or name in set(baseline)]
     reason = ""
     if clean not in shared.conditions or len(shared.conditions) < 2:
-        reason = f"There is no condition beside {clean} with images that every model answered."
+        reason = f"There is no condition other than {clean} with images that every model answered."
     elif len(line) < 3:
         reason = f"A line through {len(line)} models predicts nothing: effective robustness needs at least 3."
     elif np.ptp(shared.accuracy[line, 0]) < 1e-9:
@@ -66,7 +66,7 @@ def logits(accuracy: Floats, n: float) -> Floats:
 def through(x: Floats, y: Floats, line: list[int]) -> tuple[Floats, Floats]:
     """Return the least-squares line through the columns in ``line`` at every x, row by row; and its slope.
 
-    The slope is NaN where these columns do not differ in x.
+    The slope is NaN if these columns do not differ in x.
     """
     centre_x, centre_y = x[:, line].mean(axis=1, keepdims=True), y[:, line].mean(axis=1, keepdims=True)
     spread = ((x[:, line] - centre_x) ** 2).sum(axis=1)
@@ -81,7 +81,7 @@ def relative_robustness(
     """Return how much more a model drops than a chosen one, per condition and on average.
 
     ``difference`` = drop − the reference's drop, negative: more robust than the reference. ``ratio`` of the two drops:
-    NaN where the reference does not clearly drop, because a ratio to nothing means nothing.
+    NaN if the reference does not clearly drop, because a ratio to nothing means nothing.
     """
     shared = _shared(counts, clean, sample)
     if reason := _why_not(shared, reference, clean):
@@ -103,7 +103,7 @@ def relative_error(
 ) -> Between:
     """Return errors of a model over those of a chosen one, per condition, and their mean (like mCE).
 
-    Below 1 is better than the reference. NaN where the reference makes no error; the mean is over the other conditions.
+    Below 1 is better than the reference. NaN if the reference makes no error; the mean is over the other conditions.
     """
     shared = _shared(counts, clean, sample)
     if reason := _why_not(shared, reference, clean):
@@ -123,13 +123,13 @@ def relative_error(
 
 
 def _why_not(shared: Common, reference: str, clean: str) -> str:
-    """Return why models cannot be held against a reference, '' where they can; UserError for an unknown one."""
+    """Return why models cannot be held against a reference, '' if they can; UserError for an unknown one."""
     if reference not in shared.models:
         raise UserError(f"No model {reference!r} to compare with; there are {', '.join(shared.models)}.")
     if len(shared.models) < 2:
         return "There is one model only: nothing to compare it with."
     if clean not in shared.conditions or len(shared.conditions) < 2:
-        return f"There is no condition beside {clean} with images that every model answered."
+        return f"There is no condition other than {clean} with images that every model answered."
     return ""
 
 

@@ -71,7 +71,7 @@ class DetectorAnswers:
         return rows[rows["target"] | ~about_some]
 
     def as_classified(self) -> pa.Table:
-        """Return a row per counted object as if it were a classified image, right where it was found."""
+        """Return a row per counted object as if it were a classified image, right if it was found."""
         frame, none = self.counted, np.array([None] * len(self.counted), object)
         said = np.where(frame["found"], frame["label"], frame["predicted"].replace("", "(nothing)"))
         columns = {
@@ -86,7 +86,7 @@ class DetectorAnswers:
         return pa.Table.from_pandas(pd.DataFrame(columns, index=frame.index), PREDICTIONS, preserve_index=False)
 
     def span(self, model: str, condition: str) -> slice:
-        """Return the places of the images of a model under a condition; they lie together."""
+        """Return the places of the images of a model under a condition; they are together."""
         here = ((self.pictures["model"] == model) & (self.pictures["condition"] == condition)).to_numpy()
         places = np.flatnonzero(here)
         return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 0)

@@ -213,7 +213,7 @@ def _owners(frame: pd.DataFrame) -> tuple[Codes, Codes]:
 class Precision:
     """Average precision of a model under a condition, whole and in resamples of images.
 
-    owner, donor: (images,) codes of the source image and of the donor, −1 where there is none; ``influence``: what each
+    owner, donor: (images,) codes of the source image and of the donor, −1 if there is none; ``influence``: what each
     image adds to the deviation of ``MEASURES``.
     """
 

@@ -70,7 +70,7 @@ class MatchTable:
     classes: int  # how many classes there are
 
     def among(self, images: Codes) -> MatchTable:
-        """Return the table of some images only, numbered anew; ``images``: ascending."""
+        """Return the table of some images only, numbered again; ``images``: ascending."""
         kept, own = np.isin(self.image, images), np.isin(self.truth_image, images)
         near = kept[self.near]
         place = np.cumsum(kept) - 1

@@ -37,7 +37,7 @@ class PrecisionTable:
     sizes: tuple[str, ...]
 
     def mean(self, *, overlap: float | None = None, size: str = "all") -> float:
-        """Return the average precision; NaN where no object counts."""
+        """Return the average precision; NaN if no object counts."""
         table = self.precision[..., self.sizes.index(size)]
         if overlap is not None:
             table = table[np.flatnonzero(np.isclose(OVERLAPS, overlap))]
@@ -190,7 +190,7 @@ def change_interval(value: float, drawn: Floats, photos: int, shared: SharedClus
     Few images give too high an AP, because the curve is the largest precision from a point on: resamples lie above the
     number by about as much as the number above the truth, and the interval moves down by that. It is stretched by
     √(G / (G − 1)) for G images, as everywhere, and for ``shared`` donors. One image says nothing: NaN.
-    Where all resamples agree, it reaches as far as images that nobody has seen could.
+    Where all resamples agree, it reaches as far as images that no one has seen could.
     """
     known = drawn[np.isfinite(drawn)]
     if photos < 2 or len(known) < 2:

@@ -1,4 +1,4 @@
-"""What a detector holds on to, in words: the two questions of every verdict, asked of recall.
+"""What a detector relies on, in words: the two questions of every verdict, asked of recall.
 
 A detector that finds an object in its place on a background from elsewhere cannot have guessed it: so recall there is
 the answer to whether it sees the object, and needs no rate of guessing.

@@ -27,7 +27,7 @@ def agreement(ratings: pd.DataFrame, *, ordered: bool = False) -> pd.DataFrame:
 
     docs/statistics/fmr.md has the formulas. A row per measure: ``estimate``, ``low``, ``high``, ``n`` (items
     used), ``raters``, ``reason`` ('' or why there is no value). ``ratings``: a row per item, a column per rater,
-    missing where a rater did not see the item; for raters that change from item to item (crowds), columns are just
+    missing if a rater did not see the item; for raters that change from item to item (crowds), columns are just
     "first rating", "second rating", …
     """
     rows = []
@@ -227,6 +227,6 @@ def _cohen(sums: Floats) -> Floats:
 
 
 def _one_minus(observed: Floats, expected: Floats) -> Floats:
-    """Return 1 − observed / expected disagreement; NaN where no disagreement can be expected."""
+    """Return 1 − observed / expected disagreement; NaN if no disagreement can be expected."""
     possible = expected > 1e-12
     return np.where(possible, 1 - observed / np.where(possible, expected, 1.0), np.nan)

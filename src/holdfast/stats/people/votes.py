@@ -93,7 +93,7 @@ def agreement_of(votes: Votes) -> pd.DataFrame:
     """Return how far people agree on each question, and on the rule's verdict.
 
     Ratings also have the alphas of ordered scales. People differ from image to image, so Cohen's kappa is left out, and
-    Fleiss' is there only where every image has as many votes.
+    Fleiss' is there only if every image has as many votes.
     """
     cast = ballots(votes)
     ratings = {question.id: question.is_rating for question in votes.questions}
@@ -197,7 +197,7 @@ def reliability(votes: Votes) -> pd.DataFrame:
     and ``repeat_rate``: shares of control images passed and of repeated ones answered alike; ``agreement`` with what
     most others said of the same image (this person left out; a rating agrees within the tolerance of their median);
     ``seconds``: the median time an image; ``chance_p``: how likely answers unrelated to the others' would agree as well
-    (Fisher's exact test, of ratings Kendall's τ, one-sided); ``by_chance``: true where that is over 0.05 although 20
+    (Fisher's exact test, of ratings Kendall's τ, one-sided); ``by_chance``: true if that is over 0.05 although 20
     images or more were compared, 5 of them at least with the others' rarer answer.
     """
     frame = votes.table.to_pandas()
@@ -284,9 +284,9 @@ def _judged(votes: Votes, closed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_others(votes: Votes, judged: pd.DataFrame) -> pd.DataFrame:
-    """Add ``theirs``: what others whose votes count say of the same image; missing where none do or they split.
+    """Add ``theirs``: what others whose votes count say of the same image; missing if none do or they split.
 
-    Of a rating their median; else 1 where most say yes, 0 where most say no.
+    Of a rating their median; else 1 if most say yes, 0 if most say no.
     """
     rating = votes.questions[0].is_rating
     judged = judged.drop_duplicates(["person", "image"])
@@ -323,7 +323,7 @@ def _compared(votes: Votes, mine: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def _fisher(mine: pd.Series, theirs: pd.Series) -> float:
-    """Return Fisher's p; NaN where the others said the same of every image, which tells nothing."""
+    """Return Fisher's p; NaN if the others said the same of every image, which shows nothing."""
     if theirs.nunique() < 2:
         return float("nan")
     table = [[int(((mine == ours) & (theirs == others)).sum()) for others in (True, False)] for ours in (True, False)]
@@ -334,5 +334,5 @@ def _kendall(mine: pd.Series, theirs: pd.Series) -> float:
     if theirs.nunique() < 2:
         return float("nan")
     if mine.nunique() < 2:
-        return 1.0  # the same number for everything follows nobody
+        return 1.0  # the same number for everything follows no one
     return float(scipy_stats.kendalltau(mine, theirs, alternative="greater").pvalue)

@@ -31,7 +31,7 @@ _PERFECT = 1e-20  # residual sum of squares over total below which nothing is le
 
 @dataclass(frozen=True)
 class Regression:
-    """The fitted model. Where nothing could be fitted, ``reason`` says why, tables are empty and numbers NaN.
+    """The fitted model. If nothing could be fitted, ``reason`` says why, tables are empty and numbers NaN.
 
     ``coefficients``: a row per term: ``term`` (``scenario[blue]``), ``estimate`` (of accuracy, 0..1; of log accuracy
     for Poisson), ``standard_error``, ``low`` and ``high`` (at the level ``confidence``), ``t`` (z for Poisson), ``p``,
@@ -40,7 +40,7 @@ class Regression:
     ``residuals``: a row per cell: ``fitted``, ``residual``, ``absolute``, ``quantile`` (of a normal with the residual
     standard deviation, for the Q–Q plot), ``order``. ``errors``: what standard errors, intervals, t, p and stars rest
     on: ``published`` (cells are independent), or the clusters that are (``photo``, ``photo and donor``); the published
-    ones then stand beside them in ``published_standard_error``, ``published_low`` and so on.
+    ones then are next to them in ``published_standard_error``, ``published_low`` and so on.
     """
 
     reason: str  # why there is none
@@ -129,7 +129,7 @@ def fit(
     Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
     a log link and log n as offset, with errors robust to the variance (HC1), so that exp(estimate) is a ratio of
     accuracies. ``references``: by default the original and the first model and class. ``photos``: answers image by
-    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by image and donor, beside the published
+    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by image and donor, next to the published
     ones. ``confidence``: level of the intervals, between 0 and 1.
     """
     if not 0 < confidence < 1:
@@ -147,7 +147,7 @@ def fit(
     absorbed = 0 if design.absorbed is None else len(np.unique(design.absorbed))
     if design.parameters > int(np.linalg.matrix_rank(design.matrix)) + absorbed:
         return Regression(
-            "Some models, scenarios or classes never meet, so that their effects cannot be told apart.", family
+            "Some models, scenarios or classes never meet, so that their effects cannot be distinguished.", family
         )
     if len(table) <= design.parameters:
         return Regression(
@@ -240,7 +240,7 @@ def _least_squares(table: pd.DataFrame, design: _Design, photos: pd.DataFrame | 
 def _clustered(
     published: Regression, table: pd.DataFrame, design: _Design, inverse: Floats, photos: pd.DataFrame
 ) -> Regression:
-    """Return the fit with errors clustered by image and donor, the published ones beside them."""
+    """Return the fit with errors clustered by image and donor, the published ones next to them."""
     fitted = published.residuals["fitted"].to_numpy(np.float64)
     error, freedom, names = cluster_errors(table, inverse @ design.matrix.T, fitted, photos)
     error = np.where(error > 0, error, np.nan)  # every answer as fitted: nothing to test with
@@ -254,7 +254,7 @@ def _clustered(
 
 
 def _aicc(deviance: float, parameters: int, n: int) -> float:
-    """Return −2 log likelihood + 2K + 2K(K + 1)/(N − K − 1); NaN where there are too few cells."""
+    """Return −2 log likelihood + 2K + 2K(K + 1)/(N − K − 1); NaN if there are too few cells."""
     room = n - parameters - 1
     return float(deviance + 2 * parameters + 2 * parameters * (parameters + 1) / room) if room > 0 else NAN
 

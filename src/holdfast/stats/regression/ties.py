@@ -21,7 +21,7 @@ def ties(labels: Sequence[str], attributes: Mapping[str, Sequence[str]]) -> pd.D
     Columns: ``v`` is Cramér's V with Bergsma's correction for chance (0 none, 1 each value has one label); ``p`` of the
     permutation test of χ², which is exact whatever the counts, and ``p_holm`` corrected for the number of attributes;
     ``tied``: p_holm ≤ ``LEVEL``, so that attributes that have nothing to do with the label give a false alarm in at
-    most that share of datasets; ``readable``: the share of images whose label the attribute alone tells, by the
+    most that share of datasets; ``readable``: the share of images whose label the attribute alone predicts, by the
     commonest label among the other images of the same value; ``chance``: the share of the commonest label of all.
     """
     label_codes, label_names = pd.factorize(np.asarray(labels, object), sort=True)

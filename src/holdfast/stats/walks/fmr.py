@@ -229,10 +229,10 @@ RANKS = ["model", "fmr", "low", "high", "rank", "rank_low", "rank_high", "n"]
 
 
 def fmr_ranking(images: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> Between:
-    """Return the models by FMR, highest first; those that cannot be told apart share their ranks.
+    """Return the models by FMR, highest first; those that cannot be distinguished share their ranks.
 
-    Over the images that every model answered, paired on the source image: two models are told apart by max-t over all
-    pairs in resamples of images (on the linearised ratio), where the closed-form interval of the difference agrees,
+    Over the images that every model answered, paired on the source image: two models are distinguished by max-t over
+    all pairs in resamples of images (on the linearised ratio), where the closed-form interval of the difference agrees,
     which stays honest when few counterfactuals survive. Models without an FMR are left out.
     """
     models = sorted(images["model"].unique())

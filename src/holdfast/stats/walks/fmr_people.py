@@ -38,8 +38,8 @@ _ORIGINAL, _N, _VALID, _WEIGHT, _CONFIRMED = 0, 1, slice(2, 4), slice(4, 6), sli
 def judged_walks(rows: pa.Table, votes: Votes) -> pd.DataFrame:
     """Return ``walk_rows.paired`` with ``confirmed``: whether people confirm the image the oracle accepted.
 
-    An image is known by its pixels, so the votes may be on the run's own images or on a published copy. Missing where
-    the oracle rejected, nobody judged, or too few did. Ratings, which say nothing about what an image shows, are a
+    An image is known by its pixels, so the votes may be on the run's own images or on a published copy. Missing if
+    the oracle rejected, no one judged, or too few did. Ratings, which say nothing about what an image shows, are a
     UserError.
     """
     if all(question.is_rating for question in votes.questions):
@@ -71,7 +71,7 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
 
     A row per setting × model × class ('' pooled) × measure (``false_accepts`` and the three): ``by_oracle``, the value
     with all accepted images; ``estimate`` with its interval; ``n`` images, ``validated`` by the oracle, ``judged`` of
-    these by people, ``confirmed`` of those. The formulas stand in docs/statistics/fmr.md. Where people judged a
+    these by people, ``confirmed`` of those. The formulas are in docs/statistics/fmr.md. Where people judged a
     sample, each judged image is weighted by how many accepted images of its class there are to one judged one.
     Intervals resample source images; where all judged images agree, the share that people confirm is drawn from its
     Jeffreys distribution.

@@ -39,7 +39,7 @@ class OrderingForecast:
 
     true_fmr: tuple[float, ...]  # of each model, with a perfect oracle
     limits: tuple[float, ...]  # FMR with this oracle and endless images
-    tau_in_the_limit: float  # Kendall's τ between the two; 1 where the oracle changes no order
+    tau_in_the_limit: float  # Kendall's τ between the two; 1 if the oracle changes no order
     tau: float  # its mean over simulated samples
     right_order: float  # share of the samples in which all models are in the true order
 

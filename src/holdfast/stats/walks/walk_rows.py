@@ -24,7 +24,7 @@ COLUMNS = [
 """What ``paired`` reads."""
 
 SETTING = ["generator", "oracle", "space", "parameters"]
-"""What tells the walks of one run apart; ``parameters`` alone would do, the others are parts of it to be read."""
+"""What distinguishes the walks of one run; ``parameters`` alone would do, the others are parts of it to be read."""
 
 
 def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
@@ -75,7 +75,7 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 
 
 def setting_from(text: str) -> dict[str, Any]:
-    """Return a walk's parameters; empty where the text is no JSON object."""
+    """Return a walk's parameters; empty if the text is no JSON object."""
     try:
         setting = stored_object(text, "parameters")
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def setting_from(text: str) -> dict[str, Any]:
 
 
 def _first(candidates: Codes, key: Codes, place: Codes) -> Codes:
-    """Return for each row ``place`` the first candidate row with its key, −1 where there is none."""
+    """Return for each row ``place`` the first candidate row with its key, −1 if there is none."""
     if not len(candidates):
         return np.full(len(place), -1, np.intp)
     known, first = np.unique(key[candidates], return_index=True)
@@ -93,7 +93,7 @@ def _first(candidates: Codes, key: Codes, place: Codes) -> Codes:
 
 
 def fmr_of_rows(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
-    """Return ``fmr_of_walks`` of a table's walks; a UserError where it has none."""
+    """Return ``fmr_of_walks`` of a table's walks; a UserError if it has none."""
     walks = paired(rows, space=space)
     if walks.empty:
         raise UserError("there is no finished walk in these rows; holdfast perturb makes them")
@@ -113,7 +113,7 @@ def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
 
 
 def setting_of(table: pa.Table) -> dict[str, Any]:
-    """Return the parameters of a table's walks; a UserError where it has none, or walks of several settings."""
+    """Return the parameters of a table's walks; a UserError if it has none, or walks of several settings."""
     walks = keep(keep(table.select(["kind", "condition", "parameters"]), "kind", DYNAMIC), "condition", PERTURBED)
     texts = coded(walks["parameters"])[1]
     if len(texts) != 1:

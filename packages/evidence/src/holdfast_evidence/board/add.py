@@ -63,7 +63,7 @@ class Meta(EntryPart):
 def read_meta(path: str | Path | None, models: list[str]) -> dict[str, Meta]:
     """Return model → what the file says of it: ``[models."NAME"]`` if there are several, else the file itself.
 
-    What stands above the tables goes for all of them; a title is one model's.
+    What is above the tables goes for all of them; a title is one model's.
     """
     content = read_toml(path, "--meta") if path is not None else {}
     tables = content.pop("models", {})

@@ -210,7 +210,7 @@ def _entry(stem: Path, board: Board) -> list[str]:
         problems = remember(board, entry, str(file))
         table = stem.with_name(f"{stem.name}.parquet")
         if entry.kind == "printed":
-            return problems + (["is printed, and yet there is a table beside it"] if table.exists() else [])
+            return problems + (["is printed, and yet there is a table next to it"] if table.exists() else [])
         if entry.protocol.version != PROTOCOLS[entry.protocol.name]:
             known = PROTOCOLS[entry.protocol.name]
             return [
@@ -226,7 +226,7 @@ def _entry(stem: Path, board: Board) -> list[str]:
     except UserError as error:
         return [str(error).removeprefix(f"{file.name} ")]
     except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
-        # rows that no run would write, in a way nobody thought of
+        # rows that no run would write, in a way no one thought of
         return [f"has a table that cannot be counted: {type(error).__name__}: {first_line(error)}"]
     if not problems and board.keep is not None:
         board.keep(entry.model_copy(update={"scores": scores}), rows)

@@ -1,7 +1,7 @@
-"""An entry of the board: one JSON file, beside its per-sample table if it was measured.
+"""An entry of the board: one JSON file, next to its per-sample table if it was measured.
 
 ``ID.json`` and ``ID.parquet``. Whatever is read here was written by strangers: every text has a length, every number
-is finite, every link is https, and fields nobody knows are refused.
+is finite, every link is https, and fields no one knows are refused.
 """
 
 from __future__ import annotations

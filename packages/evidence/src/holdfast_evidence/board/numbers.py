@@ -50,7 +50,7 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     - hard: ``accuracy``, ``accuracy_restricted``, and ``accuracy:KIND`` of each kind of nuisance.
     - dynamic: ``fmr``, ``standard_accuracy``, ``perturbed_accuracy``, ``validation_rate``, the bounds ``fmr_low`` and
       ``fmr_high``, ``fmr_matched``, and the baselines that were run.
-    - objects: ``mean_recall`` over the conditions that leave the objects and change what lies around, ``recall`` on
+    - objects: ``mean_recall`` over the conditions that leave the objects and change what is around, ``recall`` on
       originals, ``mean_false_alarms`` and ``false_alarms`` per image, likewise; ``ap``, ``ap50``;
       ``background_effect`` of recall; ``recall:CONDITION``, ``false_alarms:CONDITION``, ``ap:CONDITION``. Every object
       weighs the same.
@@ -63,7 +63,7 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
         return _dynamic(table)
     if protocol == "objects":
         if "what" not in table.column_names:
-            raise UserError("the numbers of detectors need the tables beside the rows")
+            raise UserError("the numbers of detectors need the tables next to the rows")
         return [_score(*score) for score in objects.numbers(table)]
     rows = answers_of(table)
     if not len(rows.right):
@@ -88,7 +88,7 @@ def settings(table: pa.Table, protocol: str) -> dict[str, Any]:
     rows = answers_of(table)
     stated: dict[str, Any] = {"conditions": ordered(rows.conditions), "average": "macro"} | _seed(table)
     within = ordered([name for name in rows.trained if name])
-    # A score leaves repeated images out: whoever claims repeats that others do not have is not compared with them.
+    # A score leaves repeated images out: anyone who claims repeats that others do not have is not compared with them.
     repeated = ordered(list(rows.same_images))
     return stated | ({"trained_on": within} if within else {}) | ({"repeated": repeated} if repeated else {})
 

@@ -1,6 +1,6 @@
 """Detectors on a board: a table of images, true objects and boxes, and the numbers that follow from it.
 
-What was found stands nowhere in the table: every box is held against the objects again when it is read.
+What was found is nowhere in the table: every box is held against the objects again when it is read.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def problems(rows: pa.Table) -> list[str]:
             faults.append(f"has other objects in {picture['sample_id']} under {picture['condition']} than elsewhere")
             break
     wrong = judged_rows(rows)[1]
-    return faults + ([f"counts {wrong[0]} as right or wrong where its boxes say otherwise"] if wrong else [])
+    return faults + ([f"counts {wrong[0]} as right or wrong if its boxes say otherwise"] if wrong else [])
 
 
 def truths(rows: pa.Table) -> dict[str, str]:
@@ -228,7 +228,7 @@ def recalled(answers: DetectorAnswers) -> tuple[Answers, Design | None]:
 
 
 def background_conditions(names: list[str]) -> list[str]:
-    """Return the conditions that leave every object as it is and change what lies around."""
+    """Return the conditions that leave every object as it is and change what is around."""
     known = {name: scenario_of(name) for name in names}
     return [name for name, scenario in known.items() if scenario in registry.scenarios
             and find_scenario(scenario).leaves == "foreground"]  # fmt: skip

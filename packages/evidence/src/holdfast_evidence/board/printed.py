@@ -1,6 +1,6 @@
 """Published tables as entries, which entries may be compared, and RobustBench's ``model_info`` files as entries.
 
-``printed/*.json`` has the tables of the three papers: each number with where it stands, and what is wrong with it.
+``printed/*.json`` has the tables of the three papers: each number with where it is, and what is wrong with it.
 """
 
 from __future__ import annotations

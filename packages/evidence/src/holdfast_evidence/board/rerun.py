@@ -1,6 +1,6 @@
 """Measure some rows of an entry again, and check all of its rows against the data.
 
-A stranger's names are loaded only where that runs no code but ours and reads no file of this machine.
+A stranger's names are loaded only if that runs no code but ours and reads no file of this machine.
 What is not known to be harmless is not followed.
 """
 

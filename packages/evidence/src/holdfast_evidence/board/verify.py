@@ -1,7 +1,7 @@
 """Measure some of an entry's rows again: do they agree, and how many of all rows may be false?
 
 A random sample of rows goes the ordinary way of ``eval`` (or of ``perturb``, for walks) on the same data, and every
-answer is held against the entry's. What can be told of all rows without a model is told of all: their labels, and that
+answer is held against the entry's. What needs no model is checked of all rows: their labels, and that
 none is missing or made up.
 """
 
@@ -42,13 +42,13 @@ _ANSWERS = (
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the entry beside the same row, measured again."""
+    """A row of the entry next to the same row, measured again."""
 
     sample_id: str  # sample_id, condition: which
     condition: str
     agrees: bool  # prediction, correctness, status and probabilities, within the tolerance
     why: str  # what does not
-    same_pixels: bool | None  # whether the image is the same to the last bit; None where one of the two has none
+    same_pixels: bool | None  # whether the image is the same to the last bit; None if one of the two has none
     # whether the row's id comes out the same: then image, mask, label, settings and weights are the same; None
     # if the row does not exist here
     same_id: bool | None
@@ -126,15 +126,15 @@ def verify(
     """Measure some of an entry's rows again.
 
     Args:
-        entry: ``ID.json``, with ``ID.parquet`` beside it; or a folder that has one entry.
+        entry: ``ID.json``, with ``ID.parquet`` next to it; or a folder that has one entry.
         data: the dataset: its hash has to be the entry's.
         rows: how many, drawn at random over conditions in proportion; of walks, images that have about so many rows.
-        seed: of the drawing, to draw the same again; by default one that nobody could know beforehand.
+        seed: of the drawing, to draw the same again; by default one that no one could know beforehand.
         tolerance: by which probabilities may differ. Other hardware and libraries give other last digits.
         allow: share of what is drawn that may disagree.
         renamed: accept rows whose ids differ here, because of other weights, class names or donors, if their answers
             agree.
-        progress: told how far it is.
+        progress: called with how far it is.
         **options: fields of ``RerunOptions``: masks, labels, device, model, …
     """
     path = Path(entry)
@@ -144,7 +144,7 @@ def verify(
             raise UserError(f"{path} has {len(entries)} measured entries; name the JSON file of one")
         path = entries[0]
     if path.suffix != ".json" or not path.is_file():
-        raise UserError(f"{path} is no entry; name its JSON file, with the table beside it")
+        raise UserError(f"{path} is no entry; name its JSON file, with the table next to it")
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
         raise UserError("--rows is 1 or more, --tolerance from 0 to 1, --allow from 0 to less than 1")
     kept: list[tuple[Entry, pa.Table]] = []

@@ -174,7 +174,7 @@ def _results(evidence: DossierEvidence) -> Part:
         )  # fmt: skip
         header = ["Model", "Condition", "Images", "Accuracy (95 % interval)"]
         grid = Grid("Accuracy, mean over classes", header, _by_condition(accuracy, "accuracy", _share))
-        chapter.blocks += [f"An answer is right where {right} is the right one.", grid]
+        chapter.blocks += [f"An answer is right if {right} is the right one.", grid]
         clean = accuracy[accuracy["condition"] == ORIGINAL]
         if len(clean):
             reach = span(clean["accuracy"].min(), clean["accuracy"].max())
@@ -320,7 +320,7 @@ def _repeat(evidence: DossierEvidence) -> Part:
     rows = [[name, digest] for name, digest in evidence.bundles.items()]
     lines = [
         "Every answer has a row with an id that follows from image, mask, condition, seed and weights; the same "
-        "command makes the same rows. The bundles beside this document hold all of them in open formats.",
+        "command makes the same rows. The bundles next to this document hold all of them in open formats.",
         "holdfast share verify FOLDER says whether this document and its bundles belong together; holdfast share "
         "open bundle.zip --out RUN makes a run directory of a bundle; holdfast report RUN makes every number again.",
     ]

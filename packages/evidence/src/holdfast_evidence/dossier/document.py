@@ -25,7 +25,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class DossierPicture:
-    """An image file beside the document, with a caption and a text for people who do not see it."""
+    """An image file next to the document, with a caption and a text for people who do not see it."""
 
     file: str
     caption: str

@@ -48,12 +48,12 @@ class DossierRun:
 
     @cached_property
     def faults(self) -> list[str]:
-        """How the run and its rows differ from its declaration; empty where it has none."""
+        """How the run and its rows differ from its declaration; empty if it has none."""
         return deviations(self.record) + row_deviations(self.results.run, self.record) if self.record else []
 
     @cached_property
     def protocol(self) -> dict[str, Any]:
-        """The declared protocol; empty where none was declared."""
+        """The declared protocol; empty if none was declared."""
         return dict(self.record["declaration"].get("protocol", {})) if self.record else {}
 
     @property
@@ -134,7 +134,7 @@ def decide(results: Results, protocol: dict[str, Any]) -> list[ProtocolDecision]
     frame = frame[[not without_object(name) for name in frame["condition"]]]
     if not len(frame):
         raise UserError(
-            "the run has no condition beside the original, so the rule every-condition has nothing to decide"
+            "the run has no condition other than the original, so the rule every-condition has nothing to decide"
         )
     return [_every(str(model), rows, margin) for model, rows in frame.groupby("model", sort=False)]
 
@@ -162,7 +162,7 @@ def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
 
 
 def chart(run: DossierRun, folder: Path, name: str, caption: str) -> list[DossierPicture]:
-    """Return a chart of the report as an image; nothing where the run does not allow it."""
+    """Return a chart of the report as an image; nothing if the run does not allow it."""
     try:
         run.results.plot(name, outcome=run.outcome).save(folder / f"{name}.png")
     except HoldfastError:

@@ -33,7 +33,7 @@ class PhotoProfile:
     """What a model makes of the images that could be read, and why others could not."""
 
     values: PhotoValues
-    layer: str  # whose input the features are; empty where they are the model's answers
+    layer: str  # whose input the features are; empty if they are the model's answers
     unread: dict[str, str]
 
 

@@ -53,7 +53,7 @@ def watch(
         photos: new images, which need no labels: a folder, or a name of data.
         model: which model of the run, if it has several.
         device: where the model computes (``photos``).
-        progress: told of images done.
+        progress: called with the number of images done.
     """
     folder = Path(series)
     if run is not None and photos is not None:
@@ -81,7 +81,7 @@ def watch(
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Return the entries of a series; a UserError where one was changed, taken out or moved since it was written."""
+    """Return the entries of a series; a UserError if one was changed, taken out or moved since it was written."""
     if not path.is_file():
         return []
     held = read_json(path)
@@ -134,9 +134,9 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
     entry["photos"] = len({source for source, *_ in new_photos})
     trouble = results.counts.trouble
     failed = int(trouble.loc[(trouble["model"].astype(str) == name) & (trouble["status"] == "error"), "n"].sum())
-    entry["notes"] += [
-        f"{failed} answers failed: wrong where images are paired, not counted where they are new"
-    ] * bool(failed)
+    entry["notes"] += [f"{failed} answers failed: wrong if images are paired, not counted where they are new"] * bool(
+        failed
+    )
     if not entries:
         table = results.accuracy()
         own = table[table["model"] == name][["condition", "n", "accuracy", "low", "high"]]
@@ -266,7 +266,7 @@ def _of_photos(
 
 
 def _as_tested(results: Results, ids: EvaluationIds, position: int, last: Mapping[str, Any]) -> list[Sample]:
-    """Return the images that a run tested; a UserError where images, weights or settings are others now.
+    """Return the images that a run tested; a UserError if images, weights or settings are others now.
 
     A row's id holds the hash of its image, the weights and all settings.
     """
@@ -284,7 +284,7 @@ def _as_tested(results: Results, ids: EvaluationIds, position: int, last: Mappin
 
 
 def _load(path: Path) -> PhotoProfile | None:
-    """Return the stored profile of tested images; None where the file is damaged, so that it is made again."""
+    """Return the stored profile of tested images; None if the file is damaged, so that it is made again."""
     try:
         with np.load(path, allow_pickle=False) as held:
             return PhotoProfile(PhotoValues(**held), "", {})

@@ -132,5 +132,5 @@ def _checks(checks: Sequence[Mapping[str, Any]]) -> Section:
         Column("by", "By", "points", "low", "high", hint="one-sided bounds of 3 % each"),
     ]  # fmt: skip
     if rows:
-        section.parts.append(Table("photos", "How far new images lie from tested ones", pd.DataFrame(rows), columns))
+        section.parts.append(Table("photos", "How far new images are from tested ones", pd.DataFrame(rows), columns))
     return section

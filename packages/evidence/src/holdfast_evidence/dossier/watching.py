@@ -102,7 +102,7 @@ class PhotoValues:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far new images lie from tested ones in one measure: ``by`` with one-sided bounds at 3 % and for alarms."""
+    """How far new images are from tested ones in one measure: ``by`` with one-sided bounds at 3 % and for alarms."""
 
     measure: str
     tested: float
@@ -110,7 +110,7 @@ class Drift:
     by: float
     low: float
     high: float
-    surely: float  # the least distance from 0 that holds over all checks of the series, 0 where none does
+    surely: float  # the least distance from 0 that holds over all checks of the series, 0 if none does
 
 
 def distances(tested: PhotoValues, new: PhotoValues, *, seed: int = 0) -> tuple[Floats, Floats]:

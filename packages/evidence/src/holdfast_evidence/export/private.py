@@ -121,7 +121,7 @@ def _in_store(url: str) -> str:
 
 
 def free_name(base: str, taken: set[str], *, joint: str = "_", ignore_case: bool = False) -> str:
-    """Return a name that is not taken, with a number where it has to, and take it; some disks do not tell capitals."""
+    """Return a name that is not taken, with a number where it has to, and take it; some disks ignore case."""
     name, number = base, 2
     while (name.lower() if ignore_case else name) in taken:
         name, number = f"{base}{joint}{number}", number + 1

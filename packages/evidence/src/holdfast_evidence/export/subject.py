@@ -34,7 +34,7 @@ from holdfast.store import Run, read_json
 from holdfast.store.foreign import is_steering
 from holdfast_evidence.export.private import Clean, cleaner, texts_in
 
-TEMPLATES = Path(__file__).parent / "templates"  # texts that are written beside the data
+TEMPLATES = Path(__file__).parent / "templates"  # texts that are written next to the data
 _DATA_VERBS = ("synth", "generate")  # they leave a spec.json, too, and what they make are images
 _CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "model", "oracle", "error")
 _AT_ONCE = 64
@@ -56,7 +56,7 @@ class ExportSubject:
     classes: tuple[str, ...]  # in the dataset's order
     rows: pa.Table | None  # the one table, without paths of this machine; none of a dataset
     samples: tuple[Sample, ...]  # whose images go along
-    licences: dict[str, int]  # as the samples state them, with how many do; "" where they state none
+    licences: dict[str, int]  # as the samples state them, with how many do; "" if they state none
     run: Run | None = None  # the run, if it is one
     holdfast: str = ""  # the version that made the run
     created: str = ""  # when the run was made, as it says itself

@@ -22,7 +22,7 @@ class AuditFinding:
 
     kind: str  # which check, e.g. ``fmr_not_ratio``
     where: str  # row and column
-    printed: str  # what stands there
+    printed: str  # what is there
     expected: str  # what should
     sentence: str  # both, with the reason
 
@@ -126,7 +126,7 @@ def _plain(text: str) -> str:
 def figure(text: str, *, comma: bool = False) -> PrintedNumber | None:
     """Read "92.30", "1,246", "28.5 %", "−0.12", "(0.03)"; None for anything that is not one number.
 
-    ``comma``: decimals stand after a comma.
+    ``comma``: decimals are after a comma.
     """
     plain = _plain(text)
     plain = plain.replace(".", "").replace(",", ".") if comma else plain.replace(",", "")
@@ -197,7 +197,7 @@ class Printed:
     name: str  # put before each place
     columns: dict[str, list[str]]  # column → its cells as text
     roles: dict[str, tuple[str, str]]  # column → (prefix, role)
-    comma: bool  # decimals stand after a comma
+    comma: bool  # decimals are after a comma
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> Printed:
@@ -209,7 +209,7 @@ class Printed:
         if {("", "se"), ("", "t")} & set(roles.values()) and (
             plain := [column for column in columns if column.lower() == "b"]
         ):
-            # SPSS: B with its standard error, beside the standardised Beta.
+            # SPSS: B with its standard error, next to the standardised Beta.
             roles = {column: ("", "") if role[1] == "estimate" else role for column, role in roles.items()}
             roles[plain[0]] = ("", "estimate")
         comma = _has_decimal_commas(text for texts in columns.values() for text in texts)
@@ -333,7 +333,7 @@ class Printed:
 
 
 def _share_significant_digits(figures: list[PrintedNumber | None], most: int) -> bool:
-    """Return whether a column was printed to a number of significant digits: 0.1004 beside 0.04867 lost no zero."""
+    """Return whether a column was printed to a number of significant digits: 0.1004 next to 0.04867 lost no zero."""
     known = [entry for entry in figures if entry and entry.value]
     shorter = [entry for entry in known if entry.decimals < most]
     usual, _ = Counter(entry.significant for entry in known).most_common(1)[0] if known else (0, 0)

@@ -105,7 +105,7 @@ def _t_size(table: Printed, row: int) -> Interval | None:
 def _best_choice(
     rows: Sequence[int], choices: Sequence[Choice], fits: Callable[[int, Choice], bool]
 ) -> tuple[Choice, list[int]] | None:
-    """Return the choice that fits most rows and the rows that it does not fit; None where too few fit any."""
+    """Return the choice that fits most rows and the rows that it does not fit; None if too few fit any."""
     if len(rows) < FEWEST:
         return None
     misses = {place: [row for row in rows if not fits(row, choice)] for place, choice in enumerate(choices)}

@@ -210,7 +210,7 @@ def totals(table: Printed, n: int | None) -> Iterator[AuditFinding]:
 
 
 def _pooled(table: Printed, rows: list[int], weights: list[float], column: str, role: str) -> Interval | None:
-    """Return the value over all images, or None where the table does not tell it."""
+    """Return the value over all images, or None if the table does not say."""
     if role in ("sa", "vr", "share"):
         return _weighted([table.figure(row, column) for row in rows], weights)
     sa, vr = table.column("sa"), table.column("vr")

@@ -8,7 +8,7 @@ from math import inf, sqrt
 from holdfast.core.lazy import scipy_stats
 from holdfast_evidence.printed_tables.printed import AuditFinding, Interval, Printed, PrintedNumber
 
-FEW_ROWS = 8  # fewer cannot tell cutting from rounding: each row rounds down anyway with probability one half
+FEW_ROWS = 8  # fewer cannot distinguish cutting from rounding: each row rounds down anyway with probability one half
 CONVINCING = 50  # times likelier if cut than if rounded: fewer than 1 in 50 rounded tables look so
 ENOUGH_CELLS = 4  # fewer can agree on a wrong μ by chance
 CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding allows
@@ -49,7 +49,7 @@ def _variance(table: Printed, row: int) -> tuple[str, PrintedNumber, Interval, i
         return None
     low = sum(max(figure.rounded.low, 0.0) for figure in cells)
     total = Interval(low, sum(figure.rounded.high for figure in cells))
-    # Squares in percent beside a variance that is a fraction, or both alike: whichever is nearer.
+    # Squares in percent next to a variance that is a fraction, or both alike: whichever is nearer.
     mean = max(total.middle / len(cells), 1e-300)
     target = max(printed.value, printed.half)
     scale = min((1.0, 0.01), key=lambda figure: max(mean * figure / target, target / (mean * figure)))
@@ -135,7 +135,7 @@ def against_accuracies(table: Printed, reference: Printed | None) -> Iterator[Au
                 yield from _stray_cell(table, row, column, reference.figure(other, column), mu)
     for model, several in implied.items():
         for row, mu in several[1:]:
-            # Most cells fit a μ beside the true one now and then: only a clear distance proves two.
+            # Most cells fit a μ other than the true one now and then: only a clear distance proves two.
             if max(mu.low - several[0][1].high, several[0][1].low - mu.high) > CLEARLY_APART:
                 first = several[0][1].middle
                 sentence = (
@@ -193,7 +193,7 @@ def _stray_cell(
 
 
 def suspected_squares(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """Yield, without the accuracies, squares that would mean an accuracy near zero where nobody else loses anything.
+    """Yield, without the accuracies, squares that would mean an accuracy near zero if no one else loses anything.
 
     Such a cell is at least 50 %, twice the model's own other part, and twenty times every other row of its part.
     """

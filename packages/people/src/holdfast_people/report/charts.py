@@ -48,7 +48,7 @@ def grades(frame: pd.DataFrame, width: int, *, rows: Sequence[str], steps: tuple
 
 
 def divided_figure(images: pd.DataFrame, votes: Votes) -> list[Part]:
-    """Return how many images got how many yes; nothing where nobody voted."""
+    """Return how many images got how many yes; nothing if no one voted."""
     voted = images[images["votes"] > 0]
     if voted.empty:
         return []
@@ -74,7 +74,7 @@ def divided_figure(images: pd.DataFrame, votes: Votes) -> list[Part]:
 
 
 def crowd_figure(table: pd.DataFrame) -> list[Part]:
-    """Return control images passed and agreement with the others, by person; nothing where neither is known."""
+    """Return control images passed and agreement with the others, by person; nothing if neither is known."""
     shown = table[table["sentinels"] + table["compared"] > 0].head(MOST_ROWS)
     if shown.empty:
         return []

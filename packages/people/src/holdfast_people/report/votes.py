@@ -265,7 +265,7 @@ def _agreement(campaign: CampaignExport) -> page.Section:
         Column("n", "Images", "integer"),
         *([Column("reason", "Why there is none")] if (table["reason"] != "").any() else []),
     ]
-    note = "Kappa and alpha are 0 where people agree as often as by chance and 1 where they always do."
+    note = "Kappa and alpha are 0 if people agree as often as by chance and 1 if they always do."
     section.parts = [Table("agreement", "Agreement", frame, columns, note)]
     if len(campaign.votes.questions) > 1:
         section.parts += _effects(campaign)

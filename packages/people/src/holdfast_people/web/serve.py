@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-HEAD_S = 20.0  # seconds that a client may take for the head of a request, and to go on with a body that was refused
+HEAD_S = 20.0  # seconds that a client may take for the head of a request, and to continue with a body that was refused
 
 
-_SPARE_FILES = 256  # files that the server may open besides its connections: the database, images, libraries
+_SPARE_FILES = 256  # files that the server may open apart from its connections: the database, images, libraries
 _MOST_CONNECTIONS = 16_384
 ACCEPTED_AT_ONCE = 128
 """Connections that asyncio accepts before the first of them is counted; they must fit into the spare files."""
@@ -71,7 +71,7 @@ class ConnectionCaps:
         return cls(total, total if one_address else max(8, total // 4))
 
     def enter(self, address: str) -> bool:
-        """Count a new connection; False where a cap is reached, which is logged once until there is room again."""
+        """Count a new connection; False if a cap is reached, which is logged once until there is room again."""
         if self.open_connections.total() < self.total and self.open_connections[address] < self.per_address:
             self.open_connections[address] += 1
             self.warned = False

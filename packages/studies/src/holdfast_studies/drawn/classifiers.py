@@ -195,9 +195,9 @@ def fit_scenes(
     seed: int,  # of the training
     device: str,  # ``cpu`` or ``cuda``
     checkpoints: Path | None = None,  # folder to resume from and to write to
-    on_epoch: Callable[[Epoch], None] | None = None,  # told of every epoch
+    on_epoch: Callable[[Epoch], None] | None = None,  # called after every epoch
 ) -> Fitted:
-    """Train a module on scenes that lie on the device, as all of our small classifiers are."""
+    """Train a module on scenes that are on the device, as all of our small classifiers are."""
     model = model.to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.AdamW(decayed(model, 0.05), lr=rate * size.batch / 512, fused=device == "cuda")
 

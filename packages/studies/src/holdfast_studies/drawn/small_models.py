@@ -161,7 +161,7 @@ def _in_processes(train: Callable[[SmallModel], str], models: Sequence[SmallMode
 
 
 def is_complete(folder: Path, facts: Mapping[str, Any]) -> bool:
-    """Return whether a folder holds a complete model; raise UserError where it was trained in another way."""
+    """Return whether a folder holds a complete model; raise UserError if it was trained in another way."""
     if not (folder / _LAST_FILE).is_file():
         return False
     stored = facts_of(folder)

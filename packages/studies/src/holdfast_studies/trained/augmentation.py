@@ -2,7 +2,7 @@
 
 One perturbed copy of each of some training images is made against a trained model. With images and copies, and a
 squared ℓ2 distance between the answers to the two, that model trains on, and another is trained from scratch; a twin of
-each has the images alone. All are tested: on images made anew against each, on each other's, under static conditions.
+each has the images alone. All are tested: on images made again against each, on each other's, under static conditions.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ MEASURES = {
     "cross_background": "Cross part, background changed",
     "cross_part": "Cross part, all static conditions",
 }
-"""All on scenes in which every object stands before its home background. The first three should grow with ρ. The last
+"""All on scenes in which every object is before its home background. The first three should grow with ρ. The last
 one is that of the published score: it includes conditions that blur or brighten the object, by which a model that reads
 the background loses less."""
 
@@ -111,7 +111,7 @@ def _measures(model: str, anywhere: RightAnswers, at_home: RightAnswers) -> dict
     """Return each measure of one model by scene, (scenes,).
 
     The pasted effect is ``same_class_background`` less ``random_background``: pasting itself cancels. The true one
-    is every object at home less the same objects anywhere, each scene drawn anew and nothing pasted.
+    is every object at home less the same objects anywhere, each scene drawn again and nothing pasted.
     """
     background = [name for name in at_home.scored if registry.scenarios.get(name).leaves == "foreground"]
     cross = {"cross_background": background, "cross_part": at_home.scored}
@@ -302,7 +302,7 @@ def dose_chart(frame: pd.DataFrame, dots: pd.DataFrame, width: int) -> Chart:
 
 
 def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    # Doses lie close together near 1, so the axis shows them as names in order, not as numbers on a scale.
+    # Doses are close together near 1, so the axis shows them as names in order, not as numbers on a scale.
     return frame.sort_values("rho", kind="stable").assign(dose=[f"{rho:g}" for rho in sorted(frame["rho"])])
 
 

@@ -349,7 +349,7 @@ def _whole(rows: pd.DataFrame, measure: str) -> float:
 
 
 def pseudo_values(trainings: Sequence[pd.DataFrame], measure: str) -> Floats:
-    """Return the jackknife pseudo-values of a measure, (trainings, images); NaN where it has no value."""
+    """Return the jackknife pseudo-values of a measure, (trainings, images); NaN if it has no value."""
     counts = np.stack([counts_of(rows) for rows in trainings])
     sums = counts.sum(axis=1, keepdims=True)
     images = counts.shape[1]

@@ -228,7 +228,7 @@ ATTACK_STUDY = Study(
 
 
 def _victims(collection: Collection, options: StudyOptions) -> dict[str, UnderTest]:
-    """Return the oracle's network and the classifiers by name; raise UserError where one has no gradients."""
+    """Return the oracle's network and the classifiers by name; raise UserError if one has no gradients."""
     name = options.settings["oracle"]
     judge: Any = getattr(study.oracle_of(options, name, collection), "classifier", None)
     if not isinstance(judge, DifferentiableClassifier):

@@ -180,7 +180,7 @@ def run_generator_swap(options: StudyOptions) -> StudyResult:
             "Does the order of the models depend on what makes the images? Every scene walked against each model "
             f"through each generator, {settings['steps']} steps at most. Latents have unlike units, so step sizes are "
             "each generator's own, and FMR is compared between models, not between generators. Kendall's τ-b is 1 "
-            "where two generators order the models alike and −1 where they reverse them; its interval is from "
+            "where two generators order the models alike and −1 if they reverse them; its interval is from "
             "resampled scenes. Intervals are at the 95 % level."
         ),
         findings=[_ranking(rows), _agreement(rows, options.seed)],
@@ -216,7 +216,7 @@ def _ranking(rows: pd.DataFrame) -> Finding:
         Column("step_size", "Step", "number", digits=4),
         Column("model", "Model"),
         *measures,
-        Column("rank", "Rank", hint="models that cannot be told apart share their ranks"),
+        Column("rank", "Rank", hint="models that cannot be distinguished share a rank"),
         *walks.COUNTS,
     ]
     return Finding(

@@ -121,7 +121,7 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estim
     """Return a measure of the second group less that of the first, paired by image, with a 95 % interval.
 
     Variance estimates recovery (Newcombe 1998; Zou and Donner 2008): the two own intervals are joined with the
-    correlation of the estimates, so the interval keeps a width where all images agree. NaN where a group has no value.
+    correlation of the estimates, so the interval keeps a width where all images agree. NaN if a group has no value.
     """
     groups = shared_images([first, second])
     rows = [family(group.assign(all=0), ["all"]).iloc[0] for group in groups]
@@ -159,7 +159,7 @@ def counts_of(walks: pd.DataFrame) -> Floats:
 
 
 def measured(sums: Floats, measure: str) -> Floats:
-    """Return a measure from sums of ``counts_of`` along the last axis; NaN where it would divide by zero."""
+    """Return a measure from sums of ``counts_of`` along the last axis; NaN if it would divide by zero."""
     n, right, validated, survived = np.moveaxis(sums, -1, 0)
     standard, perturbed = ratio(right, n), ratio(survived, validated)
     values = {"standard_accuracy": standard, "validation_rate": ratio(validated, n), "perturbed_accuracy": perturbed}
@@ -195,7 +195,7 @@ def in_points(change: Estimate) -> str:
 
 
 def curves(
-    frame: pd.DataFrame,  # a measure m of ``panels`` lies in m, m_low and m_high
+    frame: pd.DataFrame,  # a measure m of ``panels`` is in m, m_low and m_high
     width: int,  # of the figure
     *,
     line: str,  # column that names the lines

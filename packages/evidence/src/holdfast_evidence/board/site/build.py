@@ -1,6 +1,6 @@
 """Build the site of a board, a folder of pages; measured entries are cached by the hash of what they depend on.
 
-The cache belongs to whoever builds the site, never to the board: what is in it is believed.
+The cache belongs to the person who builds the site, never to the board: what is in it is believed.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def keep_measured(folder: Path, key: str, member: Measured) -> None:
 
 PARTS = ("models", "data", "downloads", "reports")
 STATIC = ("board.css", "board.js", "compare.js")
-"""Written first, so that a site can be told by them even where a build was stopped."""
+"""Written first, so that they identify a site even if a build was stopped."""
 
 MANY = 60  # entries from which on a second process is worth its start
 CHUNK = 20  # entries handed to a process at a time
 Apply = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
-"""Applies a function to many things, in order; other processes go on while the results are not yet asked for."""
+"""Applies a function to many things, in order; other processes continue while the results are not yet asked for."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def build(
 
 def _may_write(board: Path, out: Path) -> None:
     if out.resolve() == board.resolve() or board.resolve() in out.resolve().parents:
-        raise UserError(f"--out {out} lies in the board, which holds entries only: give the site its own folder")
+        raise UserError(f"--out {out} is in the board, which holds entries only: give the site its own folder")
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise UserError(f"--out {out} is not a folder")
     if out.is_dir() and any(out.iterdir()) and not all((out / name).is_file() for name in STATIC):
@@ -233,7 +233,7 @@ def _chunk(given: tuple[list[tuple[Path, str]], Path | None]) -> tuple[list[tupl
 
 
 def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
-    """Return problems that only show beside other entries: a submission twice, one image under two labels."""
+    """Return problems that only show next to other entries: a submission twice, one image under two labels."""
     board = Board()
     labels: dict[str, dict[str, str]] = {}
     lists: dict[str, tuple[list[str], list[str]]] = {}
@@ -288,7 +288,7 @@ def _write(
         images = pages.images(group)
         if images is not None:
             write_atomic(site / "data" / f"{group.slug}.js", images[0].encode())
-        # A printed entry may stand beside two tables.
+        # A printed entry may be next to two tables.
         new = [member for member in group.members if member.entry.id not in done]
         done |= {member.entry.id for member in new}
         placed = [(member, pages.place_of(member, group)) for member in new]
@@ -297,7 +297,7 @@ def _write(
             _Job(placed[start : start + CHUNK], whole, site, board, title, reports)
             for start in range(0, len(placed), CHUNK)
         ]
-    written = run(_write_models, jobs)  # beside what follows
+    written = run(_write_models, jobs)  # next to what follows
     for group in groups:
         rows = measure.rows_of(group.members, group.ranks)
         for ending, text in (("csv", measure.as_csv), ("json", measure.as_json), ("parquet", measure.as_parquet)):

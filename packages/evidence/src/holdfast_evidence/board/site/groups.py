@@ -34,10 +34,10 @@ class Elsewhere:
 
 @dataclass
 class EntryGroup:
-    """One table: entries of one protocol, dataset and setting. Measured ones first, printed ones beside them.
+    """One table: entries of one protocol, dataset and setting. Measured ones first, printed ones next to them.
 
-    ``ranks``: measure → entry id → first and last rank it may have; ``heading`` says what tells it from the other
-    tables of its dataset.
+    ``ranks``: measure → entry id → first and last rank it may have; ``heading`` says what distinguishes it from the
+    other tables of its dataset.
     """
 
     slug: str

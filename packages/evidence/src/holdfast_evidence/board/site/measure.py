@@ -27,7 +27,7 @@ from holdfast_evidence.board.entry import Entry, Score
 from holdfast_evidence.board.numbers import answers_of, background_effect, ordered, scored
 from holdfast_evidence.board.table import pictures_of
 
-NONE = "-"  # how an image without an answer is written, beside 1 (right) and 0 (wrong)
+NONE = "-"  # how an image without an answer is written, next to 1 (right) and 0 (wrong)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Cells:
     image: Codes  # (cells,) into images
     right: Codes  # (cells,) 0 or 1; where an image has several rows, whether all are right
     answers: list[str]  # texts
-    answer: Codes  # (cells,) into answers, −1 where there is none
+    answer: Codes  # (cells,) into answers, −1 if there is none
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Measured:
     sources: list[str] = field(default_factory=list)  # images or prompts
     # measure → (sources,) what each adds to the measure's deviation from the truth
     influence: dict[str, Floats] = field(default_factory=dict)
-    words: VerdictWords | None = None  # what it holds on to, in words; None where the protocol has no verdict
+    words: VerdictWords | None = None  # what it relies on, in words; None if the protocol has no verdict
     statuses: dict[str, int] = field(default_factory=dict)  # rows that were not answered, by status
 
     @property
@@ -104,7 +104,7 @@ def measured(entry: Entry, table: pa.Table) -> Measured:
 
 
 def _detector(entry: Entry, table: pa.Table, statuses: dict[str, int]) -> Measured:
-    """Return what is shown of a detector: every counted object stands where an image stands elsewhere."""
+    """Return what is shown of a detector: every counted object is where an image is elsewhere."""
     evidence = objects.judged_rows(table)[0]
     classified = evidence.answers.as_classified()
     rows, design = objects.recalled(evidence.answers)

@@ -243,7 +243,7 @@ def model(member: Measured, place: EntryPlace, *, title: str, report: bool) -> s
 def _facts(member: Measured, pairs: Sequence[tuple[BoardColumn, Score]]) -> list[tuple[str, str, str]]:
     wanted = PROTOCOLS[member.entry.protocol.name]["columns"]
     by_name = {score.name: (measure, score) for measure, score in pairs}
-    # The published score never stands alone: its row below has its weakness beside it.
+    # The published score never stands alone: its row below has its weakness next to it.
     kept = [by_name[name] for name in wanted if name in by_name and name != "robustness_score"] or list(pairs)[:4]
     return [(measure.title, text_of(measure, score.estimate), interval_of(measure, score)) for measure, score in kept]
 

@@ -165,7 +165,7 @@ class AuditLine(BaseModel):
 def campaigns_page(request: Request, server: Server) -> Response:
     """Show all campaigns, and a form for a new one."""
     known = api_sources(server)
-    # Copies of control images; nobody judges them.
+    # Copies of control images; no one judges them.
     controls = [source for source in known if source.name.startswith("controls of ")]
     return page(
         request, "admin/campaigns.html", campaigns=api_campaigns(server), controls=controls,
@@ -203,7 +203,7 @@ def api_invitations(server: Server) -> list[InvitationShown]:
 
 @router.post("/api/invitations", status_code=201)
 def api_invite(request: Request, new: NewInvitation, server: Server, record: Audit) -> InvitationMade:
-    """Invite somebody; the answer has the link, which is not shown again."""
+    """Invite someone; the answer has the link, which is not shown again."""
     now, note = server.now(), _words(new.note, "say whom the invitation is for")
     with server.database.writing() as connection:
         id, token = identity.invite(connection, note=note, role=new.role, days=new.days, now=now)

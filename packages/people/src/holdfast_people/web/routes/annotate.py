@@ -40,7 +40,7 @@ def _drawing(drawing_id: Identity, server: Server) -> Drawing:
 
 Editing = Annotated[MaskEditing, Depends(_editing)]
 NamedDrawing = Annotated[Drawing, Depends(_drawing)]
-"""The image of the path; stands behind ``Member``, which refuses others first."""
+"""The image of the path; is behind ``Member``, which refuses others first."""
 Number = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Coordinate = Annotated[float, Field(ge=-1, le=1e6, allow_inf_nan=False)]
 Point = tuple[Coordinate, Coordinate]
@@ -161,7 +161,7 @@ class Rough(MaskShown):
 
 
 class Overtaken(BaseModel):
-    """Somebody else saved first: nothing was overwritten, and ``newest`` is their mask."""
+    """Someone else saved first: nothing was overwritten, and ``newest`` is their mask."""
 
     detail: str
     newest: VersionMask
@@ -285,7 +285,7 @@ def show_version(
 
 @router.put("/api/annotate/masks/{drawing_id}", responses={409: {"model": Overtaken}})
 def save_mask(work: Work, server: Server, editing: Editing, person: Member, drawing: NamedDrawing) -> Any:
-    """Save a mask; if somebody else saved one since ``base``, nothing changes and the answer has theirs."""
+    """Save a mask; if someone else saved one since ``base``, nothing changes and the answer has theirs."""
     if work.name not in ("", drawing.sample_id):  # a browser may have kept work for another server at this address
         raise RefusedRequest(404, "this mask belongs to an image that this server does not have")
     mask = _decoded(work, editing.size(drawing.image_id))

@@ -60,7 +60,7 @@ def join(
     name: Annotated[str, Form(max_length=100)] = "",
     next: Annotated[str, Form()] = "/",
 ) -> Response:
-    """Open a session and go on to ``next``."""
+    """Open a session and continue to ``next``."""
     _check_attempts(request, server)
     now = server.now()
     with server.database.reading() as connection:  # requests of strangers must not wait for the write lock

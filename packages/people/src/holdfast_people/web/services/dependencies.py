@@ -97,7 +97,7 @@ def _campaign(campaign_id: Identity, server: Server) -> Campaign:
 
 
 NamedCampaign = Annotated[Campaign, Depends(_campaign)]
-"""The campaign of the path; whether somebody may see it at all is asked first."""
+"""The campaign of the path; whether someone may see it at all is asked first."""
 
 Before = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 

@@ -62,7 +62,7 @@ class MaskEditing:
             log.warning("the masks in folders could not be checked: %s", error)
 
     def size(self, image_id: int) -> tuple[int, int]:
-        """Return height and width of an image, upright; UserError where it cannot be read."""
+        """Return height and width of an image, upright; UserError if it cannot be read."""
         if image_id not in self._sizes:
             self._image(image_id)
         return self._sizes[image_id]

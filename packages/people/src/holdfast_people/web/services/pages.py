@@ -84,7 +84,7 @@ class RefusedRequest(Exception):  # noqa: N818  (an answer, not an error)
 
 
 class NotLoggedIn(Exception):  # noqa: N818
-    """Nobody is logged in, or no longer."""
+    """No one is logged in, or no longer."""
 
 
 def missing(what: str) -> RefusedRequest:

@@ -113,7 +113,7 @@ def check_host(headers: Headers, server: ServerState) -> None:
             return
         if host in (server.options.host.lower(), socket.gethostname().lower()):
             return
-    raise RefusedRequest(400, "this server does not answer to that host name; --public-url tells it its own")
+    raise RefusedRequest(400, "this server does not answer to that host name; set it with --public-url")
 
 
 def check_forgery(headers: Headers, body: bytes, server: ServerState) -> None:

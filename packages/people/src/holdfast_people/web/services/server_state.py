@@ -89,7 +89,7 @@ def encode(image: Image, side: int, *, enlarge: bool) -> bytes:
 
 
 def padded(data: bytes, name: str) -> bytes:
-    """Return a JPEG whose comment depends on ``name``, so that nobody finds repeated images by comparing files."""
+    """Return a JPEG whose comment depends on ``name``, so that no one finds repeated images by comparing files."""
     length = 64 + int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 4096
     comment = hashlib.shake_256(name.encode()).digest(length)
     return data[:2] + b"\xff\xfe" + (length + 2).to_bytes(2, "big") + comment + data[2:]
@@ -168,7 +168,7 @@ class Limiter:
                     self._shorten(now)
 
     def _shorten(self, now: float) -> None:
-        """Write the file anew with the failures that still count."""
+        """Write the file again with the failures that still count."""
         assert self._file is not None
         recent = [(at, name) for name, times in self._failures.items() for at in times if 0 <= now - at < self.seconds]
         self._written = 0

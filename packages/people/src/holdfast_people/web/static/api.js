@@ -2,7 +2,7 @@
 
 const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content ?? "";
 
-/** What the server, or the way to it, answered instead. `status` is 0 where the server was not reached. */
+/** What the server, or the way to it, answered instead. `status` is 0 if the server was not reached. */
 export class Trouble extends Error {
   constructor(status, detail, pause = 0) {
     super(detail);
@@ -15,7 +15,7 @@ export class Trouble extends Error {
     return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
   }
 
-  /** Whether somebody has to log in or load the page again first. */
+  /** Whether someone has to log in or load the page again first. */
   get needsPerson() {
     return this.status === 401 || this.status === 403;
   }
@@ -66,7 +66,7 @@ function pauseOf(response) {
  * growing pauses while the server does not answer, and again when the page is opened next time.
  *
  *   const outbox = new Outbox("review", { sent(item, answer) {…}, refused(item, trouble) {…}, changed(state) {…} });
- *   await outbox.put({ key, method, url, body });    // resolves as soon as it is kept; sending goes on behind
+ *   await outbox.put({ key, method, url, body });    // resolves as soon as it is kept; sending continues behind
  *   await outbox.empty();                            // resolves when everything has been sent
  *
  * `key` names the work: putting the same key again replaces what was not sent yet. What the server refuses for good
@@ -181,7 +181,7 @@ export class Outbox {
     this.#tell();
   }
 
-  /** Forget an item and tell how it ended; both at one go, or somebody finds the outbox empty and does not know. */
+  /** Forget an item and tell how it ended; both at one go, or someone finds the outbox empty and does not know. */
   async #done(item, tell) {
     const isNewest = () => this.#items.get(item.key)?.stamp === item.stamp; // else replaced while it was on its way
     if (isNewest()) await this.#store.delete(item.key);

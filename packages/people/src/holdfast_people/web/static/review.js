@@ -122,7 +122,7 @@ async function taken() {
 
 /**
  * Votes that came while the task was closed: it is open again, so they are sent again, once. One that is refused even
- * then has to be given anew; false where there is such a one.
+ * then has to be given again; false if there is such a one.
  */
 function resend() {
   let all = true;
@@ -391,7 +391,7 @@ setInterval(() => {
   const left = (endsAt - performance.now()) / 1000;
   const minutes = Math.max(Math.ceil(left / 60), 1);
   find("time").hidden = !(left < SOON_S && task);
-  find("time").textContent = `Please send this set within ${minutes} ${minutes === 1 ? "minute" : "minutes"}; after that it goes to somebody else.`;
+  find("time").textContent = `Please send this set within ${minutes} ${minutes === 1 ? "minute" : "minutes"}; after that it goes to someone else.`;
 }, 5000);
 
 function element(tag, text = "", name = "") {

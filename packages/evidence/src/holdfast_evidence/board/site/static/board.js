@@ -105,7 +105,7 @@
       turn.setAttribute("aria-label", down ? "descending; turn around" : "ascending; turn around");
     }
 
-    show() { // the rows that the filters leave, in order; beyond the first hundred only where asked
+    show() { // the rows that the filters leave, in order; beyond the first hundred only if asked
       const left = this.order.filter((row) => !row.hidden);
       this.body.replaceChildren(...left.slice(0, this.most));
       const all = $(".all", this.section);
@@ -190,7 +190,7 @@
         .map((one) => ({ ...one, xs: reach(one.row, x), ys: reach(one.row, y) }));
     }
 
-    front(points, x, y) { // nobody is at least as good in both and better in one
+    front(points, x, y) { // no one is at least as good in both and better in one
       const good = (value, axis) => (axis.best === "high" ? value : -value);
       const order = [...points].sort((a, b) => good(b.x, x) - good(a.x, x) || good(b.y, y) - good(a.y, y));
       const found = [];
@@ -231,7 +231,7 @@
       for (const one of points) this.point(svg, one, on.has(one), across, up);
       const nameless = this.names(svg, [...front, ...points.filter((one) => !on.has(one))], across, up, width, height);
       const names = front.map((one) => $("th a", one.row).textContent);
-      line.textContent = `Pareto front (nobody is at least as good in both and better in one), by the estimates: ${names.slice(0, 12).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}.`;
+      line.textContent = `Pareto front (no one is at least as good in both and better in one), by the estimates: ${names.slice(0, 12).join(", ")}${names.length > 12 ? ` and ${names.length - 12} more` : ""}.`;
       if (nameless.length) line.textContent += ` Marks whose names have no room: ${nameless.join(", ")}; point at a mark to see its name.`;
     }
 
@@ -245,7 +245,7 @@
       draw("title", {}, link, `${$("th a", one.row).textContent}: ${across.text(one.x, true)}, ${up.text(one.y, true)}`);
     }
 
-    /** Write every name beside its point, else further away with a line to it; return the names that have no room. */
+    /** Write every name next to its point, else further away with a line to it; return the names that have no room. */
     names(svg, points, across, up, width, height) {
       const nameless = [], most = Math.max(18, Math.floor(width / 16));
       const taken = points.map((one) => ({ from: across.at(one.x) - 5, to: across.at(one.x) + 5, y: up.at(one.y) }));

@@ -1,4 +1,4 @@
-// Two masks side by side: the one before this one, or the one that somebody else saved in the meantime.
+// Two masks side by side: the one before this one, or the one that someone else saved in the meantime.
 
 import { Trouble, send } from "../api.js";
 import { decode } from "./rle.js";
@@ -128,7 +128,7 @@ export function join(mine, theirs, base) {
   return mine.map((value, place) => (base ? (value !== base[place] ? value : theirs[place]) : value | theirs[place]));
 }
 
-/** Work that met somebody else's and waits for a decision; kept in the browser, so that closing the page loses nothing. */
+/** Work that met someone else's and waits for a decision; kept in the browser, so that closing the page loses nothing. */
 export const kept = {
   // With the image's name: another server may have been at this address.
   key: ({ id, name }) => `holdfast-conflict:${document.querySelector('meta[name="person"]')?.content}:${id}:${name}`,
@@ -152,14 +152,14 @@ export const kept = {
 };
 
 /**
- * Show both masks and let the person decide; resolves to the mask to go on with, and the version that it now stands
+ * Show both masks and let the person decide; resolves to the mask to continue with, and the version that it now is
  * upon; to null where they put it off or `isOver` before they were asked. Nothing is saved here.
  */
 export async function settle(editor, dialog, mine, baseVersion, baseMask, isOver) {
   const { width, height } = editor;
   const { id } = editor.drawing;
   const newest = (await send("GET", `/api/annotate/masks/${id}`)).newest;
-  if (!newest) return { mask: mine, version: 0, theirs: null, isTheirs: false, done: false }; // a server that began anew
+  if (!newest) return { mask: mine, version: 0, theirs: null, isTheirs: false, done: false }; // a server that began again
   const { mask, ...theirs } = await send("GET", `/api/annotate/masks/${id}/versions/${newest.version}`);
   const other = decode(mask.counts, width, height);
   const base = baseMask ?? (await earlier(id, baseVersion, width, height));

@@ -114,7 +114,7 @@ export class Guide {
   }
 
   #advice(confidence) {
-    return `Rough mask, ${Math.round(confidence * 100)} % sure. Add points inside or outside, or go on with the brush.`;
+    return `Rough mask, ${Math.round(confidence * 100)} % sure. Add points inside or outside, or continue with the brush.`;
   }
 
   #apply(rough) {

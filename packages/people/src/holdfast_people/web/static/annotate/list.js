@@ -20,7 +20,7 @@ export class ImageList {
   #asked = 0;
   #counted = 0;
 
-  /** `pick(id)` is called when somebody chooses an image. */
+  /** `pick(id)` is called when someone chooses an image. */
   constructor(root, set, pick) {
     this.#root = root;
     this.#set = set;

@@ -25,7 +25,7 @@ export class Panel {
       if (button && event.detail && !opens) this.find("canvas").focus({ preventScroll: true });
     });
     root.querySelector(".desk").addEventListener("click", (event) => {
-      if (event.target === event.currentTarget) this.toggleList(false); // the shade beside the list
+      if (event.target === event.currentTarget) this.toggleList(false); // the shade next to the list
     });
     this.find("radius").addEventListener("input", (event) => this.setRadius(LARGEST_RADIUS * (event.target.value / 100) ** 2));
     this.find("opacity").addEventListener("input", (event) => this.setOpacity(event.target.value / 100));
@@ -83,7 +83,7 @@ export class Panel {
     line.hidden = !words;
     line.classList.toggle("trouble", isTrouble);
     clearTimeout(this.#fading);
-    if (words && !isTrouble) this.#fading = setTimeout(() => this.say("", false), SHOWN_MS); // it lies over the image
+    if (words && !isTrouble) this.#fading = setTimeout(() => this.say("", false), SHOWN_MS); // it is over the image
   }
 
   busy(words) {

@@ -119,7 +119,7 @@ export function union(one, other) {
   };
 }
 
-/** The part of a rectangle that lies in the image, or null. */
+/** The part of a rectangle that is in the image, or null. */
 export function clip(rect, width, height) {
   const left = Math.max(0, rect.left);
   const top = Math.max(0, rect.top);

@@ -1,10 +1,10 @@
-// The way of a mask to the server, and what happens when somebody else's arrived first.
+// The way of a mask to the server, and what happens when someone else's arrived first.
 
 import { Outbox, Trouble } from "../api.js";
 import { kept, settle } from "./compare.js";
 import { decode, encode } from "./rle.js";
 
-/** A random name; crypto.randomUUID is missing where a page is served without https. */
+/** A random name; crypto.randomUUID is missing if a page is served without https. */
 export function randomName() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -214,7 +214,7 @@ def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
     if sure.empty:
         return (
             f"None of {plural(len(kept), 'drop')} remains significant after Holm's correction: these images do not "
-            "show that any single condition costs accuracy. Families and the regression pool conditions and may show more."
+            "show that any single condition costs accuracy. Families and the regression pool conditions."
         )
     row = sure.iloc[0]
     conditions = list(dict.fromkeys(condition_label(name) for name in sure["condition"]))
@@ -299,7 +299,7 @@ def _differences(evidence: Evidence, tested: Interaction) -> list[Figure]:
     few = f" Of {len(most)} models it shows the {len(chosen)} that differ most." if len(most) > len(chosen) else ""
     who = f"{models[0]} loses" if len(models) == 1 else "the others lose"
     title = f"How many points more {who} than {evidence.name(base)} under each scenario, with 95 % intervals"
-    note = f"Filled marks are significant after Holm's correction over pairs and scenarios; hollow ones may be chance.{few}"
+    note = f"Filled marks are significant after Holm's correction over pairs and scenarios; hollow: maybe chance.{few}"
     axis = f"points lost beyond those of {evidence.short[base]}"
     look: dict[str, Any] = {"note": note, "models": models, "rows": rows, "axis": axis, "zero": True}
     return [charts.dot_figure("interaction", title, tested.sentence, tidy, **look)]

@@ -215,7 +215,7 @@ def _within(
 def _best(
     shared: Common, accuracy: Floats, moved: Floats, within: NDArray[np.bool_]
 ) -> tuple[int, list[int], tuple[int, int] | None]:
-    """Return the best within limits (−1: none), those not distinguished from it, and the images to separate the first two."""
+    """Return the best within limits (−1: none), those not distinguished from it, and images to separate the two."""
     places = np.flatnonzero(within)
     if not len(places):
         return -1, [], None

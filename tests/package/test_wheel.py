@@ -75,6 +75,7 @@ def test_the_wheels_hold_what_they_need(wheels: dict[str, Path]) -> None:
         names = zipfile.ZipFile(wheels[wheel]).namelist()
         for part in parts:
             assert any(f"/{part}" in name for name in names), (wheel, part)
+        assert any(name.endswith("/licenses/LICENSE") for name in names), wheel
         assert not any("/tests/" in name or name.endswith(".pyc") for name in names)
 
 

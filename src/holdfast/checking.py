@@ -172,7 +172,7 @@ def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
     """Return whether a check asks in rounds; a UserError if its options do not go together."""
     in_rounds = stop == "when-decided" or bool(budget)
     if stop not in ("never", "when-decided"):
-        raise UserError(f"stop is never or when-decided, not {stop!r}")
+        raise UserError(f"stop must be never or when-decided, not {stop!r}")
     if in_rounds and is_detector(model):
         raise UserError("a check of a detector asks everything; leave --stop and --budget out")
     if boxed and not is_detector(model):

@@ -242,7 +242,7 @@ def _broken() -> torch.nn.Module:
         (lambda: _Set(change=True), {"models": _Brightness()}, "changes between two readings"),
         (lambda: _Set(offset=2), {"models": _Brightness()}, "label 3, but there are 3 classes"),
         (lambda: 7, {"models": _Brightness()}, "data is a folder or a name .* not int"),
-        (lambda: {"images": [], "labels": []}, {"models": _Brightness()}, "holds no item"),
+        (lambda: {"images": [], "labels": []}, {"models": _Brightness()}, "at least one item"),
         (lambda: {"images": [1]}, {"models": _Brightness()}, "needs labels"),
         (lambda: {"images": [np.zeros((4, 4, 3)) - 1.0], "labels": ["a"]}, {"models": _Brightness()}, "normalising"),
         (

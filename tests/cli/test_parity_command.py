@@ -84,4 +84,4 @@ def test_models_that_cannot_be_compared_are_a_sentence(old: str, new: str, sente
 def test_sidecar_is_for_files(photos: Path) -> None:
 
     done = run("compare", "python:parity_models:old", "--sidecar", code=2)
-    assert "is no file of an exported model" in done.stderr
+    assert "must be the file of an exported model" in done.stderr

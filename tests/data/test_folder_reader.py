@@ -68,7 +68,7 @@ def test_masks_that_match_nothing_are_a_mistake(tmp_path, write_image, write_mas
         load_collection(str(tmp_path), masks=tmp_path / "other")
     with pytest.raises(UserError, match=r"does not exist; did you mean .*other"):
         load_collection(str(tmp_path), masks=tmp_path / "othr")
-    with pytest.raises(UserError, match="read from a folder"):
+    with pytest.raises(UserError, match="must be a folder"):
         load_collection(str(tmp_path), masks=tmp_path / "images/dog/a.jpg")
 
 

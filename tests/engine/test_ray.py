@@ -261,9 +261,9 @@ def files(folder: Path) -> dict[str, bytes]:
         ({"address": "auto"}, "--address is for --engine ray"),
         ({"workers": "many"}, "--workers many is neither a number nor a range"),
         ({"engine": "ray", "workers": "8:2"}, "--workers 8:2 is neither"),
-        ({"engine": "ray", "cpus": -1.0}, "cannot be less than nothing"),
+        ({"engine": "ray", "cpus": -1.0}, "must be 0 or more"),
         ({"engine": "ray", "gpus": 1.5}, "either a part of a GPU or whole ones"),
-        ({"engine": "ray", "gpus": 0.00001}, "0.001 of a core or GPU at least"),
+        ({"engine": "ray", "gpus": 0.00001}, "at least 0.001 of a core or GPU"),
         ({"engine": "ray", "address": "ray://head:10001"}, "does not work through ray://"),
     ],
 )

@@ -86,7 +86,7 @@ def test_labels_beside_the_file_and_by_option(module, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="4 outputs, but the model's own list names 2"):
         load_classifier(f"torch:test_resnet@{file}", device="cpu")
     safetensors.torch.save_file(module.state_dict(), file, {"classes": "cat, dog"})
-    with pytest.raises(UserError, match="not a JSON list"):
+    with pytest.raises(UserError, match="must be a JSON list"):
         load_classifier(f"torch:test_resnet@{file}", device="cpu")
 
 

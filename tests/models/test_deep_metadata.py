@@ -16,7 +16,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def test_classes() -> None:
-    with pytest.raises(UserError, match="not a JSON list of names"):
+    with pytest.raises(UserError, match="must be a JSON list of names"):
         label_spaces.from_json(DEEP, "model.safetensors")
 
 

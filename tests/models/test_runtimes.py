@@ -134,7 +134,7 @@ def test_a_sidecar_is_copied_from_the_model_that_was_exported(tmp_path: Path) ->
         ("size = ", 1, "cannot be used"),
         ('outputs = "logit"', 1, "did you mean logits"),
         ('crop_mode = "middle"', 1, "cannot be used: .*crop_mode"),
-        ("labels = 4", 1, "labels should be a list of names"),
+        ("labels = 4", 1, "labels must be a list of names"),
     ],
 )
 def test_a_sidecar_that_contradicts_the_file_is_a_sentence(text: str, kind: int, sentence: str, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_drawn_scenes_are_asked_elsewhere_in_words_that_the_oracle_knows() -> No
         ('default = "{class}"\n[classes]\nfix = "a fox"', "did you mean fox"),
         ('default = "{class}"\n[classes]\nfox = 3', "is a text, not int"),
         ('default = "{class}"\n[classes]\nfox = " "', "is empty"),
-        ('default = "{class}"\nclasses = "fox"', "is a table of texts"),
+        ('default = "{class}"\nclasses = "fox"', "must be a table of texts"),
         ('default = "{class}"\nclases = {}', "did you mean classes"),
         ('default = "{class}"\nbackground = "none"', "other or same"),
     ],

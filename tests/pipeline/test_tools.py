@@ -284,7 +284,7 @@ def test_mistakes_are_sentences(stylist: Path, migan: Path, tmp_path: Path, toy_
         ("--scenarios", "only_background", "--fill", "lama:x"): "migan:FILE names an ONNX file",
         ("--scenarios", "only_background", "--fill", f"migan:{tmp_path}/text.onnx"): "not an ONNX model",
         ("--scenarios", "only_background", "--fill", f"migan:{stylist}/read.onnx"): "an image and a mask as bytes",
-        ("--scenarios", "stylised", "--stylist", str(stylist), "--styles", str(tmp_path / "empty")): "holds no images",
+        ("--scenarios", "stylised", "--stylist", str(stylist), "--styles", str(tmp_path / "empty")): "has no images",
     }.items():
         ended = CliRunner().invoke(app, [*call, *more])
         assert isinstance(ended.exception, UserError) and said in str(ended.exception), (more, ended.output)

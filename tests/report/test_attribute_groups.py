@@ -126,7 +126,7 @@ def test_attributes_come_from_a_table_and_choose_takes_a_slice(made: Path, tmp_p
         made, slice="camera=B", attributes=str(table), speed="none", resamples=100, out=tmp_path / "c"
     )
     assert chosen.choice.photos == len(sources) // 2 and chosen.settings["slice"] == "camera=B"
-    for wrong, said in (("camera=C", "no image has camera=C"), ("camera", "reads attribute=value")):
+    for wrong, said in (("camera=C", "no image has camera=C"), ("camera", "must have the form attribute=value")):
         with pytest.raises(UserError, match=said):
             holdfast.choose(made, slice=wrong, attributes=str(table), speed="none", out=tmp_path / "no")
     table.write_text("camera\nA\n")

@@ -82,7 +82,7 @@ def test_what_cannot_be_compared_is_said() -> None:
     with pytest.raises(UserError, match="no class name in common"):
         dataset_drops({"a": first, "b": other})
     other = replace(first, cells=first.cells.assign(model="another"))
-    with pytest.raises(UserError, match="No model was tried on all"):
+    with pytest.raises(UserError, match="No model was evaluated on all"):
         dataset_drops({"a": first, "b": other})
     other = replace(first, cells=first.cells.assign(condition="grey"))
     with pytest.raises(UserError, match="--scenarios original"):

@@ -245,7 +245,7 @@ def test_bfloat16_is_used_where_asked() -> None:
         fit(model, batches, noting, torch.optim.SGD(model.parameters(), lr=0.1), options)
     assert kinds == {torch.bfloat16, torch.float32}
     assert next(model.parameters()).dtype == torch.float32
-    with pytest.raises(UserError, match="precision is"):
+    with pytest.raises(UserError, match="precision must be"):
         fit(model, batches, loss, torch.optim.SGD(model.parameters()), TrainingOptions(1, 1, precision="half"))
 
 

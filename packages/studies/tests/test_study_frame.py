@@ -75,7 +75,7 @@ def test_a_rehearsal_has_defaults_of_its_own() -> None:
     ("said", "answer"),
     [
         ("cuont=2", "did you mean count"),
-        ("count", "reads key=value"),
+        ("count", "must have the form key=value"),
         ("count=two", "a whole number: how many"),
         ("count=2.5", "a whole number"),
         ("rate=fast", "a number"),

@@ -78,7 +78,7 @@ def mask_confidence(soft: NDArray[np.float32], mask: Mask) -> float:
     On 120 Oxford-IIIT Pet images its rank correlation with the true overlap is about 0.5 for u2netp, 0.6 for grabcut.
     """
     if soft.shape != mask.shape:
-        raise ValueError(f"soft map {soft.shape} and mask {mask.shape} differ in size")
+        raise ValueError(f"the soft map {soft.shape} and the mask {mask.shape} must have the same size")
     if not mask.any():
         return 0.0
     soft, mask = _working_size(soft, mask)
@@ -185,7 +185,7 @@ def _numbers(values: Sequence[float], count: int, what: str) -> list[float]:
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if len(numbers) != count or not all(math.isfinite(number) for number in numbers):
-        raise UserError(f"{what} is {count} numbers in pixels, not {values!r:.80}")
+        raise UserError(f"{what} must be {count} numbers in pixels, not {values!r:.80}")
     return numbers
 
 

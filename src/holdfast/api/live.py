@@ -85,7 +85,7 @@ def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[
             row["mask"] = _write(folder / "masks" / stem, _mask(mask, where))
         rows.append(row)
     if not rows:
-        raise UserError("the dataset holds no item")
+        raise UserError("the dataset is empty; it must have at least one item")
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = pa.table({key: [row.get(key) for row in rows] for key in columns})
     pq.write_table(table, folder / "manifest.parquet")

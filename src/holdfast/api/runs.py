@@ -526,7 +526,7 @@ def parity(
     from holdfast.reports.parity import build
 
     if not 0 < margin < 1:
-        raise UserError(f"a margin is a share of accuracy between 0 and 1, not {margin}")
+        raise UserError(f"the margin must be a share of accuracy between 0 and 1, not {margin}")
     if not out:
         asked: dict[str, Any] = {"margin": margin, "outcome": outcome, "device": device, "progress": progress}
         with live.temporary_folder() as temporary:

@@ -241,7 +241,7 @@ def _floors(text: str) -> list[tuple[str, float]]:
         if name.strip() not in FLOORS:
             raise UserError(f"--fail-under knows {' and '.join(FLOORS)}, not {name.strip()!r}")
         if not 0 <= floor <= 1:
-            raise UserError(f"--fail-under takes a floor from 0 to 1, which {part!r} is not")
+            raise UserError(f"--fail-under must be a number from 0 to 1, not {part!r}")
         floors.append((name.strip(), floor))
     return floors
 

@@ -233,9 +233,9 @@ def _analysis(
 ) -> dict[str, Any]:
     """Return the options of a report's regressions, score and groups, as ``api.report`` takes them."""
     if regression not in REGRESSIONS:
-        raise UserError(f"--regression is {' or '.join(REGRESSIONS)}, not {regression!r}")
+        raise UserError(f"--regression must be {' or '.join(REGRESSIONS)}, not {regression!r}")
     if score not in SCORES:
-        raise UserError(f"--score is {' or '.join(SCORES)}, not {score!r}")
+        raise UserError(f"--score must be {' or '.join(SCORES)}, not {score!r}")
     groups: dict[str, list[str]] = {}
     for group, pattern in _pairs("--model-groups", "GROUP=PATTERN", split_list(",".join(model_groups or ()))):
         groups.setdefault(group, []).append(pattern)
@@ -251,7 +251,7 @@ def _analysis(
 def _pairs(option: str, form: str, texts: list[str]) -> list[tuple[str, str]]:
     pairs = [(name.strip(), value.strip()) for name, _, value in (text.partition("=") for text in texts)]
     if not all(name and value for name, value in pairs):
-        raise UserError(f"{option} reads {form}, which {', '.join(texts)!r} is not")
+        raise UserError(f"{option} must have the form {form}, not {', '.join(texts)!r}")
     return pairs
 
 

@@ -64,7 +64,7 @@ def ls(
     if what in WORD_KINDS:
         return _print_words(what, generator)
     if generator:
-        raise UserError(f"--generator belongs to holdfast ls {' or '.join(WORD_KINDS)}, not to ls {what}".rstrip())
+        raise UserError(f"--generator is for holdfast ls {' or '.join(WORD_KINDS)} only, not for ls {what}".rstrip())
     if what and what not in KINDS:
         raise unknown("list", what, (*KINDS, *WORD_KINDS))
     lists = {

@@ -200,7 +200,7 @@ def refuse(context: typer.Context, mode: str, allowed: Collection[str]) -> None:
     """Raise a UserError if ``mode``, such as ``--find-sparse``, was typed with options that it does not have."""
     given = _flags(context)
     if mode in given.values() and (others := [flag for name, flag in given.items() if name not in {*allowed, "quiet"}]):
-        raise UserError(f"{others[0]} does not go with {mode}")
+        raise UserError(f"{others[0]} cannot be combined with {mode}")
 
 
 def needs(context: typer.Context, mode: str, names: Collection[str]) -> None:

@@ -68,7 +68,7 @@ def parse_options(text: str) -> dict[str, str]:
     """Split ``a=1&b=x`` into options and their texts."""
     parts = text.split("&") if text else []
     if not all("=" in part for part in parts):
-        raise UserError(f"options read option=value&option=value, which {text!r} does not")
+        raise UserError(f"options must have the form option=value&option=value, not {text!r}")
     # Not parse_qsl, which makes a space of the + in a file's name.
     return {unquote(key): unquote(value) for key, _, value in (part.partition("=") for part in parts)}
 

@@ -158,7 +158,7 @@ class Votes:
         rule, at_least = rule or self.rule, at_least or self.at_least
         parse_rule(rule, self.questions)
         if not 1 <= at_least <= self.of:
-            raise UserError(f"at_least is 1 to {self.of}, the people an image was shown to, not {at_least}")
+            raise UserError(f"at_least must be 1 to {self.of} (the people an image was shown to), not {at_least}")
         return replace(self, rule=rule, at_least=at_least)
 
     def ballots(self) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def read_votes(path: Path | str) -> Votes:
     if file.suffix.lower() == ".csv":
         raise UserError(f"{path} lacks the questions and the rule; name the {FILE} next to it")
     if file.stat().st_size > _LARGEST:
-        raise UserError(f"{path} is larger than any file of votes")
+        raise UserError(f"{path} is too large for a file of votes")
     try:
         table = pq.read_table(file, partitioning=None)
         if newer := newer_version(table.schema.metadata):

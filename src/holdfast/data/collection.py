@@ -70,7 +70,7 @@ def load_collection(text: str, *, masks: str | Path | None = None) -> Collection
     if masks is not None:
         mask_root = existing(masks, "the mask folder")
         if not mask_root.is_dir():
-            raise UserError(f"masks are read from a folder, which {str(mask_root)!r} is not")
+            raise UserError(f"masks must be a folder, and {str(mask_root)!r} is not one")
     return cast(Collection, registry.data.get(name.scheme)(name, masks=mask_root))
 
 
@@ -96,7 +96,7 @@ def box_data(boxes: str, images: str) -> str:
     else:
         scheme = {".json": "coco", ".csv": "boxes", ".tsv": "boxes"}.get(path.suffix.lower(), "")
     if not scheme:
-        raise UserError(f"boxes are a COCO file, a CSV, or a folder of YOLO or VOC files, which {boxes!r} is not")
+        raise UserError(f"boxes must be a COCO file, a CSV, or a folder of YOLO or VOC files, not {boxes!r}")
     return f"{scheme}:{boxes}{write_options({'images': images})}"
 
 
@@ -154,7 +154,7 @@ def stratified_split(samples: Sequence[Sample], *, test_fraction: float = 0.2, s
     training.
     """
     if not 0 < test_fraction < 1:
-        raise UserError(f"the test fraction must lie between 0 and 1, not at {test_fraction}")
+        raise UserError(f"the test fraction must be between 0 and 1, not {test_fraction}")
     tested: set[str] = set()
     for sources in _shuffled_by_class(samples, "split", seed).values():
         wanted = int((len(sources) * Decimal(str(test_fraction))).to_integral_value(ROUND_HALF_UP))

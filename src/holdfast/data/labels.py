@@ -191,7 +191,7 @@ def map_labels(
     contradict each other, or that shares an output with another class.
     """
     if not classes:
-        raise UserError("the dataset has no classes")
+        raise UserError("the dataset has no classes; put its images in a folder per class or give --labels")
     outputs = _Outputs(space)
     members: list[tuple[int, ...]] = []
     lost: list[str] = []

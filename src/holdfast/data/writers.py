@@ -49,7 +49,7 @@ File = tuple[Mapping[str, Any], bytes, bytes]
 def encode_image(image: Image, *, format: ImageFormat = "png", quality: int = 95) -> bytes:
     """Return an image as a file's bytes. RGBA is always PNG: JPEG has no alpha."""
     if image.ndim != 3 or image.shape[2] not in (3, 4) or image.dtype != np.uint8:
-        raise ValueError(f"an image is HWC uint8 with 3 or 4 channels, not {image.dtype} {image.shape}")
+        raise ValueError(f"an image must be HWC uint8 with 3 or 4 channels, not {image.dtype} {image.shape}")
     if image.shape[2] == 4:
         return _encoded(".png", cv2.cvtColor(image, cv2.COLOR_RGBA2BGRA), _PNG)
     swapped = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
@@ -57,7 +57,7 @@ def encode_image(image: Image, *, format: ImageFormat = "png", quality: int = 95
         return _encoded(".png", swapped, _PNG)
     if format == "jpeg":
         return _encoded(".jpg", swapped, (cv2.IMWRITE_JPEG_QUALITY, quality))
-    raise UserError(f"images are written as png or jpeg, not {format!r}")
+    raise UserError(f"the format of images must be png or jpeg, not {format!r}")
 
 
 def encode_mask(mask: Mask) -> bytes:

@@ -49,7 +49,7 @@ class RenderedScene:
 def render(scene: Scene, size: int = 64) -> RenderedScene:
     """Paint a scene as a square image of ``size`` pixels. The same scene gives the same bytes."""
     if not MIN_SIZE <= size <= MAX_SIZE:
-        raise UserError(f"a scene can be rendered at {MIN_SIZE} to {MAX_SIZE} pixels, not at {size}")
+        raise UserError(f"the size of a scene must be between {MIN_SIZE} and {MAX_SIZE} pixels, not {size}")
     side = size * _SUPERSAMPLING
     canvas = paint_background(scene.background, scene.background_seed, side)
     add_clutter(canvas, scene)

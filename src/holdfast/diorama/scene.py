@@ -85,7 +85,7 @@ class Contexts:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if not 0 <= value <= 1:
-                raise UserError(f"the context of the {field.name} lies between 0 and 1, {value!r} does not")
+                raise UserError(f"the context of the {field.name} must be between 0 and 1, not {value!r}")
 
 
 def tied_choice(rng: np.random.Generator, home: str, kinds: Sequence[str], context: float) -> str:

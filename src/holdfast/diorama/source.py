@@ -182,19 +182,19 @@ def _range(value: Any) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,2})(?:\.\.(\d{1,2}))?", str(value))
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if not 0 <= low <= high <= MOST_MEMBERS:
-        raise UserError(f"diorama's objects are a number or a range such as 1..5, up to {MOST_MEMBERS}, not {value!r}")
+        raise UserError(f"objects of diorama must be a number or range (1..5), up to {MOST_MEMBERS}, not {value!r}")
     return low, high
 
 
 def _whole(name: Name, option: str, default: int, low: int, high: int) -> int:
     value: Any = name.options.get(option, default)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UserError(f"diorama's {option} is a whole number from {low} to {high}, {value!r} is not")
+        raise UserError(f"{option} of diorama must be a whole number from {low} to {high}, not {value!r}")
     return value
 
 
 def _number(name: Name, option: str) -> float:
     value: Any = name.options[option]
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise UserError(f"diorama's {option} is a number from 0 to 1, {value!r} is not")
+        raise UserError(f"{option} of diorama must be a number from 0 to 1, not {value!r}")
     return float(value)

@@ -297,9 +297,9 @@ def open_executor(
             raise UserError(f"--workers {workers} is a range, which is for --engine ray; give one number")
         return LocalExecutor(most)
     if gpus < 0 or cpus < 0:
-        raise UserError("--gpus and --cpus of a worker cannot be less than nothing")
+        raise UserError("--gpus and --cpus of a worker must be 0 or more")
     if (gpus > 1 and gpus % 1) or 0 < gpus < _LEAST or 0 < cpus < _LEAST:
-        raise UserError(f"a worker has {_LEAST} of a core or GPU at least, and either a part of a GPU or whole ones")
+        raise UserError(f"a worker needs at least {_LEAST} of a core or GPU, and either a part of a GPU or whole ones")
     from holdfast.engine.ray import RayExecutor
 
     return RayExecutor(least, most, address=address, gpus=gpus, cpus=cpus, folder=folder)

@@ -135,9 +135,9 @@ def adapted(model: Any, options: dict[str, Any]) -> Any:
         raise UserError(f"{model.name} is no PyTorch network that shows its layers, so adapt=batchnorm cannot fit it")
     images, prior = options.get("adapt_images", IMAGES), options.get("adapt_prior", PRIOR)
     if isinstance(images, bool) or not isinstance(images, int) or not 2 <= images <= MOST_IMAGES:
-        raise UserError(f"option adapt_images={images} should be a number of images from 2 to {MOST_IMAGES}")
+        raise UserError(f"option adapt_images={images} must be a number of images from 2 to {MOST_IMAGES}")
     if isinstance(prior, bool) or not isinstance(prior, (int, float)) or not 0 <= prior < float("inf"):
-        raise UserError(f"option adapt_prior={prior} should be a number of images, 0 or more")
+        raise UserError(f"option adapt_prior={prior} must be a number of images, 0 or more")
     fitted = AdaptedClassifier(model, images=images, prior=float(prior))
     shown = "&".join(f"{option}={options[option]}" for option in OPTIONS if option in options)
     fitted.name = f"{model.name}{'&' if '?' in model.name else '?'}{shown}"

@@ -79,7 +79,7 @@ def from_json(text: str, file_name: str) -> LabelSpace:
     except (json.JSONDecodeError, RecursionError):
         names = None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UserError(f"the metadata 'classes' of {file_name} is not a JSON list of names")
+        raise UserError(f"the metadata 'classes' of {file_name} must be a JSON list of names")
     return named(names)
 
 
@@ -91,7 +91,9 @@ def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) 
     if option == "imagenet":
         space = imagenet(outputs)
         if space is None:
-            raise UserError(f"labels=imagenet does not fit a model with {outputs} outputs")
+            raise UserError(
+                f"labels=imagenet needs 1000 outputs, or those of another ImageNet; the model has {outputs}"
+            )
         return space
     if option is not None:
         space = named(read_names(option))
@@ -99,7 +101,7 @@ def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) 
         space = otherwise if otherwise is not None else numbered(outputs)
     if len(space) != outputs:
         origin = f"the label file {option!r}" if option is not None else "the model's own list"
-        raise UserError(f"the model has {outputs} outputs, but {origin} names {len(space)}")
+        raise UserError(f"the model has {outputs} outputs, but {origin} names {len(space)}: give as many names")
     return space
 
 

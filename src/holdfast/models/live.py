@@ -256,7 +256,7 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
     method = next((known for known in ("predict_proba", "predict") if callable(getattr(target, known, None))), "")
     call = getattr(target, method) if method else target
     if not callable(call):
-        raise UserError(f"a model is a network, a callable or an object with predict, not {type(target).__name__}")
+        raise UserError(f"a model must be a network, a callable or an object with predict, not {type(target).__name__}")
     names = model.labels or getattr(target, "labels", None)
     names = getattr(names, "names", names)  # a model that Holdfast loaded has a LabelSpace
     if names is None and not classes:

@@ -39,10 +39,10 @@ def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
     if "size" in options:
         size = [int(number) for number in numbers(options["size"], option="size", counts=(1, 2))]
         if not all(1 <= side <= 4096 for side in size):
-            raise UserError(f"option size={options['size']} should be between 1 and 4096")
+            raise UserError(f"option size={options['size']} must be between 1 and 4096")
         overrides["input_size"] = (3, size[0], size[-1])
     if options.get("range", 1) not in (1, 255):
-        raise UserError(f"option range={options['range']} should be 1 or 255, the highest value of a pixel")
+        raise UserError(f"option range={options['range']} must be 1 or 255, the highest value of a pixel")
     if "range" in options and not {"mean", "std"} <= set(options):
         raise UserError("option range is the scale of mean and std: give both, for example range=255&mean=128&std=128")
     blue_first = options.get("channels") == "bgr"
@@ -52,10 +52,10 @@ def preprocessing_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
             values = [value / options.get("range", 1) for value in values[:3]]
             overrides[option] = tuple(reversed(values) if blue_first else values)
     if "std" in overrides and min(overrides["std"]) <= 0:
-        raise UserError(f"option std={options['std']} should be above 0")
+        raise UserError(f"option std={options['std']} must be above 0")
     if "crop" in options:
         if not 0 < options["crop"] <= 1:
-            raise UserError(f"option crop={options['crop']} should be above 0 and at most 1")
+            raise UserError(f"option crop={options['crop']} must be above 0 and at most 1")
         overrides["crop_pct"] = options["crop"]
     choices = {
         "interpolation": ("bilinear", "bicubic", "nearest", "lanczos"), "crop_mode": ("center", "squash", "border"),

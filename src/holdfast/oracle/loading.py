@@ -56,7 +56,7 @@ def load_oracle(
     the classifier. ``classes``: the dataset's, in its order; ``keys``: class → WordNet ids, indices and other names.
     """
     if not classes:
-        raise UserError("an oracle judges by the dataset's classes, and it has none")
+        raise UserError("an oracle needs the dataset's classes, and it has none")
     return load_member(text, Resources(tuple(classes), load_classifier, map_labels, dict(keys or {}), device))
 
 

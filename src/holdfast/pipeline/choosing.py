@@ -173,7 +173,7 @@ def _number(text: str | None, where: str) -> float | None:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise UserError(f"{where} is a number from 0 on, not {text!r}")
+        raise UserError(f"{where} must be a number of 0 or more, not {text!r}")
     return value
 
 

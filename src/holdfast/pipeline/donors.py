@@ -321,5 +321,5 @@ def images_below(option: str, folder_name: str) -> dict[PurePosixPath, FileImage
     )
     names = sorted(path for path in map(PurePosixPath, below) if path.suffix.lower() in IMAGE_SUFFIXES)
     if not names:
-        raise UserError(f"--{option} {folder_name} holds no images")
+        raise UserError(f"--{option} {folder_name} has no images: give a folder with PNG or JPEG files")
     return {name: FileImage(f"{url or folder}/{name}") for name in names}

@@ -78,13 +78,13 @@ def slice_of(counts: Counts, runs: Sequence[Run], text: str, file: str | Path | 
     for part in split_list(text):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
-            raise UserError(f"--for reads attribute=value, such as camera=B, which {part!r} is not")
+            raise UserError(f"--for must have the form attribute=value, such as camera=B, not {part!r}")
         values = attribute_values(runs, name, file)
         if value not in values.values():
             raise UserError(f"no image has {name}={value}; there is {', '.join(sorted(set(values.values()))[:12])}")
         chosen &= (sources.map(values) == value).to_numpy()
     if not chosen.any():
-        raise UserError(f"no image has all of {text}")
+        raise UserError(f"no image has all of {text}: choose other values")
     return in_group(counts, chosen) if text else counts
 
 

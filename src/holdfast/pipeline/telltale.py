@@ -76,7 +76,7 @@ def telltale(spec: TelltaleSpec, out: Path, *, progress: Progress = silent) -> t
             "telltale borrows backgrounds within each fold, so that no image is on both sides: no --backgrounds"
         )
     if spec.workers != 1:
-        raise UserError("telltale works in one process, because a generator is loaded once")
+        raise UserError("telltale must run in one process, because a generator is loaded once: leave --engine out")
     check(spec)
     for name in spec.architectures:  # what cannot be built is known before anything is painted
         size = spec.settled().size

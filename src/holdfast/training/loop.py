@@ -385,7 +385,7 @@ def _accelerator(options: TrainingOptions) -> Accelerator:
 
     kinds = {"float32": "no", "bfloat16": "bf16"}
     if options.precision not in kinds:
-        raise UserError(f"precision is {' or '.join(kinds)}, not {options.precision!r}")
+        raise UserError(f"precision must be {' or '.join(kinds)}, not {options.precision!r}")
     # It remembers the precision of the first training in a process and refuses another.
     AcceleratorState._reset_state()
     return Accelerator(mixed_precision=kinds[options.precision], cpu=options.on_cpu)

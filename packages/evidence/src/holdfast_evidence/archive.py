@@ -176,18 +176,18 @@ def check_name(name: str) -> None:
     shown = f"{name[:80]!r}"
     parts = name.split("/")
     if name.startswith(("/", "\\")) or re.match(r"^[A-Za-z]:", name):
-        raise UserError(f"a bundle has no absolute names, as {shown} is")
+        raise UserError(f"Refusing bundle: the name of member {shown} is an absolute path")
     if ".." in parts:
-        raise UserError(f"a bundle has no names that lead out of it, as {shown} does")
+        raise UserError(f"Refusing bundle: member {shown} points outside the archive")
     if _FORBIDDEN.search(name):
-        raise UserError(f"a bundle has no names with backslashes, colons or control characters, as {shown} has")
+        raise UserError(f"Refusing bundle: the name of member {shown} has backslashes, colons or control characters")
     if len(name.encode(errors="surrogatepass")) > _MAX_NAME or len(parts) > _MAX_DEPTH:
-        raise UserError(f"a bundle has no names as long or deep as {shown}")
+        raise UserError(f"Refusing bundle: the name of member {shown} is too long or too deep")
     for part in parts:
         if not part or part == "." or part != part.strip() or part.endswith(".") or _DEVICES.match(part):
-            raise UserError(f"a bundle has no names that some computers cannot write, as {shown} is")
+            raise UserError(f"Refusing bundle: some computers cannot write a file named {shown}")
         if part.startswith(".") or len(part.encode(errors="surrogatepass")) > _MAX_PART:
-            raise UserError(f"a bundle has no names that are hidden or too long, as {shown} is")
+            raise UserError(f"Refusing bundle: the name of member {shown} is hidden or too long")
 
 
 def _folded(name: str) -> str:

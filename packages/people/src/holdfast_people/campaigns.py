@@ -73,15 +73,15 @@ def read_questions(table: Mapping[str, Any], where: str) -> tuple[tuple[VoteQues
     """
     for key in table:
         if key not in ("questions", "rule"):
-            raise UserError(f"{where} knows [[questions]] and rule, not {key!r}")
+            raise UserError(f"{where} may have [[questions]] and rule only, not {key!r}")
     rows = table.get("questions")
     if not isinstance(rows, list) or not 1 <= len(rows) <= 5:
-        raise UserError(f"{where} asks 1 to 5 questions, each below a line [[questions]]")
+        raise UserError(f"{where} must have 1 to 5 questions, each below a line [[questions]]")
     questions = tuple(_read_question(row, where) for row in rows)
     if len({question.id for question in questions}) < len(questions):
-        raise UserError(f"two questions of {where} have one id")
+        raise UserError(f"two questions of {where} have the same id; give each its own")
     if not any(question.graded for question in questions):
-        raise UserError(f"no question of {where} is graded, so control images could not show who answers with care")
+        raise UserError(f"{where} needs a graded question, so that control images show who answers with care")
     rule = table.get("rule") or default_rule(questions)
     return questions, parse_rule(str(rule), questions).text
 
@@ -91,16 +91,16 @@ _FIELDS = {"id": str, "text": str, "answers": list, "tolerance": int, "graded": 
 
 def _read_question(row: Any, where: str) -> VoteQuestion:
     if not isinstance(row, dict) or not {"id", "text"} <= row.keys() <= _FIELDS.keys():
-        raise UserError(f"a question of {where} has id and text, and maybe {', '.join(list(_FIELDS)[2:])}")
+        raise UserError(f"a question of {where} must have id and text, and may have {', '.join(list(_FIELDS)[2:])}")
     for key, value in row.items():
         if not isinstance(value, _FIELDS[key]):
-            raise UserError(f"{key} of a question of {where} is {_FIELDS[key].__name__}, not {value!r}")
+            raise UserError(f"{key} of a question of {where} must be {_FIELDS[key].__name__}, not {value!r}")
     if not re.fullmatch(r"[\w-]{1,40}", row["id"]) or not row["text"].strip():
         raise UserError(f"the question {row['id']!r} of {where} needs an id of letters, digits, _ and -, and a text")
     answers = tuple(str(answer) for answer in row.get("answers", ["yes", "no"]))
     grades = all(answer.isdigit() for answer in answers) and 2 <= len(answers) <= 9
     if set(answers) != {"yes", "no"} and not (grades and list(answers) == sorted(set(answers))):
-        raise UserError(f"answers of {row['id']!r} in {where} are yes and no, or single digits from low to high")
+        raise UserError(f"the answers of {row['id']!r} in {where} must be yes and no, or digits from low to high")
     keys = tuple(answer[0] for answer in answers)
     return VoteQuestion(row["id"], row["text"].strip(), answers, row.get("tolerance", 0), keys, row.get("graded", True))
 
@@ -128,9 +128,9 @@ class Settings:
             if not least <= getattr(self, name) <= most:
                 raise UserError(f"{name} is a number from {least} to {most}, not {getattr(self, name)}")
         if self.at_least > self.people_per_image:
-            raise UserError(f"at_least ({self.at_least}) is at most people_per_image ({self.people_per_image})")
+            raise UserError(f"at_least ({self.at_least}) must be at most people_per_image ({self.people_per_image})")
         if self.stop not in STOPS:
-            raise UserError(f"stop is {' or '.join(STOPS)}, not {self.stop!r}")
+            raise UserError(f"stop must be {' or '.join(STOPS)}, not {self.stop!r}")
         if self.judged_per_task < max(1, self.repeats):
             raise UserError(
                 f"a task of {self.images_per_task} images has no room for its sentinels; images_per_task must be "
@@ -205,7 +205,7 @@ def create_campaign(
     if not name:
         raise UserError("a campaign needs a name")
     if kind not in KINDS or not asked_questions(kind, settings):
-        raise UserError(f"campaigns are of kind {', '.join(KINDS)}, not {kind!r}")
+        raise UserError(f"the kind of a campaign must be one of {', '.join(KINDS)}, not {kind!r}")
     _check_images(connection, image_ids, [sentinel.image_id for sentinel in sentinels])
     _check_sentinels(sentinels, asked_questions(kind, settings), settings)
     labels = dict(connection.execute(select(images.c.id, images.c.label).where(images.c.source_id == source_id)).all())
@@ -247,14 +247,14 @@ def _check_sentinels(sentinels: Sequence[Sentinel], questions: Sequence[VoteQues
     allowed = {question.id: set(question.answers) for question in questions}
     for sentinel in sentinels:
         if sentinel.role not in ROLES:
-            raise UserError(f"a sentinel is {', '.join(ROLES)}, not {sentinel.role!r}")
+            raise UserError(f"the role of a sentinel must be one of {', '.join(ROLES)}, not {sentinel.role!r}")
         if not sentinel.expected:
             raise UserError(f"the {sentinel.role} image {sentinel.image_id} says no right answer")
         for question, answers in sentinel.expected.items():
             if question not in allowed:
                 raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")
             if not answers or not set(answers) <= allowed[question]:
-                raise UserError(f"the right answers to {question!r} are among {', '.join(sorted(allowed[question]))}")
+                raise UserError(f"the right answers to {question!r} must be of {', '.join(sorted(allowed[question]))}")
     for role, wanted in (("positive", settings.positives), ("negative", settings.negatives)):
         present = sum(sentinel.role == role for sentinel in sentinels)
         if present < wanted:
@@ -290,7 +290,7 @@ def list_campaigns(connection: Connection) -> list[Campaign]:
 def set_status(connection: Connection, campaign_id: int, status: str) -> None:
     """Open, pause (no new tasks) or close a campaign (open tasks are taken back, too)."""
     if status not in STATUSES:
-        raise UserError(f"a campaign is {', '.join(STATUSES)}, not {status!r}")
+        raise UserError(f"the status of a campaign must be one of {', '.join(STATUSES)}, not {status!r}")
     get_campaign(connection, campaign_id, lock=True)
     connection.execute(update(campaigns).where(campaigns.c.id == campaign_id).values(status=status))
     if status == "closed":

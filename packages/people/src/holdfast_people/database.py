@@ -167,7 +167,7 @@ def open_database(place: str | Path) -> Database:
         ) from None
     backend = parsed.get_backend_name()
     if backend not in ("sqlite", "postgresql"):
-        raise UserError(f"the database is SQLite or PostgreSQL, not {backend}")
+        raise UserError(f"the database must be SQLite or PostgreSQL, not {backend}")
     options: dict[str, Any] = {"pool_pre_ping": backend == "postgresql", "pool_size": 40, "max_overflow": 10}
     options["pool_timeout"] = BUSY_S
     options["hide_parameters"] = True  # messages end up in logs, and parameters hold tokens

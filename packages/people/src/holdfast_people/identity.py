@@ -72,9 +72,9 @@ def invite(
 ) -> tuple[int, str]:
     """Make a person and their link (``note``: for whom); return the invitation's id and its token, kept nowhere."""
     if role not in ("admin", "member"):
-        raise UserError(f"a person is an admin or a member, not {role!r}")
+        raise UserError(f"the role of a person must be admin or member, not {role!r}")
     if not 0 < days <= 3650:
-        raise UserError("an invitation holds for more than 0 and at most 3650 days")
+        raise UserError("an invitation must be valid for more than 0 and at most 3650 days")
     person = insert(people).values(name=one_line(name), role=role, created_at=now)
     person_id = connection.execute(person.returning(people.c.id)).scalar_one()
     token = new_token()

@@ -66,7 +66,7 @@ def open_set(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UserError(f"masks are kept in a folder, which {str(folder)!r} is not") from None
+        raise UserError(f"masks need a folder, and {str(folder)!r} is not one") from None
     with database.writing() as connection:
         of = mask_sets.c
         known_set = connection.scalar(select(of.id).where(of.source_id == source_id, of.folder == str(folder)))

@@ -74,7 +74,7 @@ def _check_answers(answers: Mapping[str, str], questions: Sequence[VoteQuestion]
         raise UserError(f"there is no question {unknown[0]!r}; there is {', '.join(allowed)}")
     for question, offered in allowed.items():
         if answers.get(question) not in offered:
-            raise UserError(f"the answer to {question!r} is one of {', '.join(offered)}")
+            raise UserError(f"the answer to {question!r} must be one of {', '.join(offered)}")
 
 
 def _stored(connection: Connection, key: str, place_id: int, answers: Mapping[str, str]) -> bool:

@@ -117,7 +117,7 @@ def test_questions_of_a_file(database: Database, tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("questions = 3", "asks 1 to 5 questions"),
-        ("[[questions]]\nid = 'a'", "has id and text"),
+        ("[[questions]]\nid = 'a'", "must have id and text"),
         ("[[questions]]\nid = 'a b'\ntext = 'x'", "needs an id"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\nanswers = ['maybe', 'no']", "yes and no"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\ngraded = false", "no question of"),

@@ -106,7 +106,7 @@ def _check(options: StudyOptions) -> str:
     """Return the conditions as one text; raise UserError if a setting makes no sense."""
     settings = options.settings
     if settings["accuracy"] not in get_args(Outcome):
-        raise UserError(f"accuracy is {' or '.join(get_args(Outcome))}, not {settings['accuracy']!r}")
+        raise UserError(f"accuracy must be {' or '.join(get_args(Outcome))}, not {settings['accuracy']!r}")
     text = ",".join(settings["conditions"])
     asked = {condition.name for condition in parse_conditions(text)}
     if missing := [name for name in (ORIGINAL, RANDOM, SAME) if name not in asked]:

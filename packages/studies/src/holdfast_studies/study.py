@@ -121,7 +121,7 @@ def chosen(name: str, settings: Sequence[Setting], assignments: Sequence[str], *
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals:
-            raise UserError(f"a setting reads key=value, which {assignment!r} does not")
+            raise UserError(f"a setting must have the form key=value, not {assignment!r}")
         if key not in known:
             if not known:
                 raise UserError(f"the study {name} has no settings")

@@ -109,7 +109,7 @@ def _check(options: StudyOptions) -> None:
             raise unknown("part of this study", part, PARTS)
     options.require(folds=2, scenes=24, segment_scenes=24, detect_scenes=24, maps=2)
     if not 0 <= settings["context"] <= 1:
-        raise UserError("context is a share from 0 to 1")
+        raise UserError("context must be a share from 0 to 1")
     scenarios = [condition.scenario for condition in parse_conditions(settings["scenarios"])]
     if ORIGINAL not in scenarios or len(scenarios) < 2:
         raise UserError(f"scenarios must have {ORIGINAL} and another one: the score is about what changes from there")

@@ -257,7 +257,7 @@ def load_voc(name: Name, *, masks: Path | None = None) -> Collection:
             sizes[picture] = size
     if not listed:
         first = f"; {problems[0].sample_id}: {problems[0].message}" if problems else ""
-        raise UserError(f"{str(annotations)!r} holds no usable XML file of Pascal VOC{first}")
+        raise UserError(f"no usable Pascal VOC file in {str(annotations)!r}: give the annotations' folder{first}")
     title = reading.collection_name(folder)
     return _collection(title, root, listed, masks, options["mask_format"], problems=problems, sizes=sizes)
 

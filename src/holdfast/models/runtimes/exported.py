@@ -150,7 +150,7 @@ def load(name: Name, device: str, open_file: Callable[..., Runtime], what: str, 
 def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, int] | None]:
     """Return whether channels come last, and height and width if the file fixes them."""
     if len(shape) != 4:
-        raise UserError(f"{file_name} should take one batch of images (four dimensions, float or bytes)")
+        raise UserError(f"{file_name} must take one batch of images (four dimensions, float or bytes)")
     channels_last = shape[1] != 3 and shape[3] == 3
     if not channels_last and isinstance(shape[1], int) and shape[1] > 0 and shape[1] != 3:
         raise UserError(f"{file_name} takes images with {shape[1]} channels; only RGB is supported")
@@ -178,7 +178,7 @@ def read_sidecar(file: Path) -> tuple[dict[str, Any], LabelSpace | None]:
         if options.get("outputs", "auto") not in OUTPUTS:
             raise unknown("kind of outputs", options["outputs"], OUTPUTS)
         if names is not None and not (isinstance(names, list) and names and all(isinstance(n, str) for n in names)):
-            raise UserError("labels should be a list of names")
+            raise UserError("labels must be a list of names")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, UserError) as error:
         raise UserError(f"{sidecar} cannot be used: {first_line(error)}") from error
     return options, label_spaces.named(names) if names else None
@@ -227,7 +227,7 @@ def sidecar(model: str, like: str = "", *, device: str = "auto") -> Path:
         labels = original.labels
     exported = load_classifier(_spelled(name), device=device)
     if not isinstance(exported, ExportedClassifier):
-        raise UserError(f"{model} is no file of an exported model, so nothing can be next to it")
+        raise UserError(f"{model} must be the file of an exported model")
     labels = (
         labels if labels and "labels" not in name.options and len(labels) == len(exported.labels) else exported.labels
     )

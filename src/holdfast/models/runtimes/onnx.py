@@ -119,9 +119,9 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError("it is damaged, or another kind of file")
+            raise ValueError("it is damaged, or it is not an ONNX file")
         if size > len(message) - place:
-            raise ValueError("it is damaged, or another kind of file")
+            raise ValueError("it is damaged, or it is not an ONNX file")
         yield number, message[place : place + size]
         place += size
 
@@ -134,7 +134,7 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
         place, shift = place + 1, shift + 7
         if byte < 128:
             return value, place
-    raise ValueError("it is damaged, or another kind of file")
+    raise ValueError("it is damaged, or it is not an ONNX file")
 
 
 def open_session(file: Path, device: str, provider: str = "") -> Any:
@@ -142,7 +142,7 @@ def open_session(file: Path, device: str, provider: str = "") -> Any:
     session = any_session(file, device, provider)
     inputs = session.get_inputs()
     if len(inputs) != 1 or inputs[0].type not in _TYPES or len(inputs[0].shape) != 4:
-        raise UserError(f"{file.name} should take one batch of images (four dimensions, float or bytes)")
+        raise UserError(f"{file.name} must take one batch of images (four dimensions, float or bytes)")
     return session
 
 

@@ -199,7 +199,7 @@ def check(spec: AskSpec, classes: Sequence[str]) -> None:
     if len(classes) < 2:
         raise UserError("there is nothing to choose from: the dataset has one class only")
     if spec.letters and FULL_LIST in spec.questions and len(classes) > len(LETTERS):
-        raise UserError(f"letters reach {len(LETTERS)} options, and a full list here has {len(classes)}")
+        raise UserError(f"letters are enough for {len(LETTERS)} options only, and a full list here has {len(classes)}")
     if TWO_WAY in spec.questions and not spec.distractor:
         raise UserError(
             "two-way questions need --distractor: a model that is not tested here and did not help to choose the "

@@ -259,7 +259,7 @@ def check_review(*, oracle: str, shards: bool, margin: float) -> None:
     if shards:
         raise UserError("--review moves single images, which tar and Parquet files do not allow: --format png or jpeg")
     if not -1 <= margin <= 1:
-        raise UserError(f"--review-margin is a number from -1 to 1, not {margin}")
+        raise UserError(f"--review-margin must be a number from -1 to 1, not {margin}")
 
 
 def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None:

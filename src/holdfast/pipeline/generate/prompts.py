@@ -145,7 +145,7 @@ def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str
             raise unknown(f"class of the dataset (in {where})", name, classes)
     default = table.get("default", "")
     if not isinstance(default, str):
-        raise UserError(f"default of {where} is a prompt, not {type(default).__name__}")
+        raise UserError(f"default of {where} must be a prompt, not {type(default).__name__}")
     missing = [name for name in classes if name not in own]
     if missing and not default:
         raise UserError(f"{where} has no prompt for class {missing[0]!r} and no default")
@@ -153,7 +153,7 @@ def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str
         raise UserError(f"default of {where} lacks its placeholder: write {{class}} where the class's name belongs")
     wanted = table.get("background", "other")
     if wanted not in ("other", "same"):
-        raise UserError(f"background of {where} is other or same, not {wanted!r}")
+        raise UserError(f"background of {where} must be other or same, not {wanted!r}")
     prompts = Prompts(default, own, texts["backgrounds"], wanted)
     for name, text in [("default", default), *own.items()]:
         _check(text, f"the prompt {name!r} of {where}", prompts.backgrounds)
@@ -162,7 +162,7 @@ def prompts_of_table(table: Mapping[str, Any], where: str, classes: Sequence[str
 
 def _texts(table: Any, what: str) -> dict[str, str]:
     if not isinstance(table, dict):
-        raise UserError(f"{what} is a table of texts, not {type(table).__name__}")
+        raise UserError(f"{what} must be a table of texts, not {type(table).__name__}")
     for name, text in table.items():
         if not isinstance(text, str):
             raise UserError(f"{name!r} in {what} is a text, not {type(text).__name__}")
@@ -178,7 +178,7 @@ def _check(text: str, what: str, backgrounds: Mapping[str, str]) -> None:
         if name == "background" and not backgrounds:
             raise UserError(f"{what} says {{background}}, and there is no table [backgrounds] to take one from")
     if set("{}") & set(_PLACEHOLDER.sub("", text)):
-        raise UserError(f"{what} has a brace without its partner")
+        raise UserError(f"{what} has an unmatched brace; placeholders are written {{name}}")
 
 
 def _plain(name: str) -> str:

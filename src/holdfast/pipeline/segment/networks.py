@@ -37,7 +37,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     name = parse_name(text)
     if name.scheme not in SCHEMES:
         schemes = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise UserError(f"a segmenter to train is named {schemes}NAME, for example smp:FPN@resnet50, not {text!r}")
+        raise UserError(f"a segmenter to train must be named {schemes}NAME, for example smp:FPN@resnet50, not {text!r}")
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)

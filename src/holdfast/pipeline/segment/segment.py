@@ -171,7 +171,7 @@ def _check(spec: SegmentSpec, collection: Collection) -> None:
     if BACKGROUND in collection.classes:
         raise UserError(f"a class is called {BACKGROUND!r}, and that is what is around the object; rename it")
     if len(collection.classes) > 255:
-        raise UserError(f"class maps hold at most 255 classes, and the dataset has {len(collection.classes)}")
+        raise UserError(f"class maps can have at most 255 classes, and the dataset has {len(collection.classes)}")
     if all(sample.mask is None for sample in collection.samples):
         raise UserError(
             f"segmentation needs masks, and none of the {len(collection)} images has one; --masks FOLDER names them, "

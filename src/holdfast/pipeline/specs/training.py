@@ -192,7 +192,7 @@ class TrainSpec(DataSpec):
         if self.batch_size == 1:
             raise UserError("a batch needs at least 2 images")
         if math.isinf(self.rate):
-            raise UserError(f"a learning rate is a number above 0, not {self.rate}")
+            raise UserError(f"the learning rate must be above 0, not {self.rate}")
         asked: dict[str, float] = {"epochs": self.epochs, "batch_size": self.batch_size, "rate": self.rate}
         asked |= {"rate_pretrained": self.rate, "size": self.size or self.USUAL_SIZE}
         given: dict[str, Any] = {name: value for name, value in asked.items() if value}

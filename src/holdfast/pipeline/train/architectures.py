@@ -63,7 +63,7 @@ def resolve(text: str, *, size: int, pretrained: bool = False) -> Architecture:
     name = parse_name(text)
     if name.scheme not in SCHEMES:
         schemes = ", ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise UserError(f"an architecture to train is named {schemes}NAME, for example timm:resnet50, not {text!r}")
+        raise UserError(f"an architecture to train must be named {schemes}NAME, such as timm:resnet50, not {text!r}")
     options = dict(name.options)
     pretrained = bool(options.pop("pretrained", pretrained))
     plain = dataclasses.replace(name, options=options)

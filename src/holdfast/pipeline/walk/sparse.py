@@ -58,7 +58,7 @@ def fit_sparse(
     if labels not in LABELS:
         raise unknown("way to label latents", labels, LABELS)
     if not strength > 0:
-        raise UserError(f"the strength of the penalty is above 0, not {strength:g}")
+        raise UserError(f"the strength of the penalty must be above 0, not {strength:g}")
     parameters, ids = _walks(run, model)
     starts, ends, sources, shape = _latents(run, ids, matched=labels == "matched")
     mask, score = _fitted(starts, ends, sources, strength, seed)

@@ -264,9 +264,9 @@ def _check(
     conditions: Sequence[Condition], images: Tensor, masks: Tensor, sample_ids: Sequence[str], donors: Tensor | None
 ) -> None:
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(f"images are NCHW uint8 RGB, not {images.dtype} of shape {tuple(images.shape)}")
+        raise ValueError(f"images must be NCHW uint8 RGB, not {images.dtype} of shape {tuple(images.shape)}")
     if masks.dtype != torch.bool or masks.shape != (images.shape[0], *images.shape[2:]):
-        raise ValueError(f"masks are NHW bool of the images' size, not {masks.dtype} of shape {tuple(masks.shape)}")
+        raise ValueError(f"masks must be NHW bool of the images' size, not {masks.dtype} of shape {tuple(masks.shape)}")
     if len(sample_ids) != len(images):
         raise ValueError(f"{len(images)} images have {len(sample_ids)} sample_ids")
     for condition in conditions:

@@ -353,7 +353,7 @@ def ordered(counts: Counts, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _quantile(level: float) -> float:
     if not 0 < level < 1:
-        raise UserError(f"a confidence level lies between 0 and 1, {level} does not")
+        raise UserError(f"the confidence level must be between 0 and 1, not {level}")
     return float(scipy_special.ndtri((1 + level) / 2))
 
 

@@ -309,5 +309,5 @@ def _same_images(database: duckdb.DuckDBPyConnection, conditions: list[str]) -> 
 def right_column(outcome: Outcome) -> str:
     """Return the column of ``cells`` that counts this kind of right answer."""
     if outcome not in get_args(Outcome):
-        raise UserError(f"an outcome is {' or '.join(get_args(Outcome))}, not {outcome!r}")
+        raise UserError(f"the outcome must be {' or '.join(get_args(Outcome))}, not {outcome!r}")
     return "right" if outcome == "full" else "right_restricted"

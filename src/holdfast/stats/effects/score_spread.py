@@ -180,7 +180,7 @@ class Spread:
         leave: str | None = None,
     ) -> None:
         if components not in get_args(Components):
-            raise UserError(f"components are {', '.join(get_args(Components))}, not {components!r}")
+            raise UserError(f"components must be {', '.join(get_args(Components))}, not {components!r}")
         self.design, self.signed, self.by_class = design, signed, components != "cross_inner"
         self.norms = components == "scenario_class"
         self.with_classes = self.by_class and "inner" in parts

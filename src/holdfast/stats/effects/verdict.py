@@ -128,7 +128,7 @@ def what_it_holds(
     image the same. ``margin``: a difference up to this is nothing to speak of.
     """
     if not 0 <= margin < 1:
-        raise UserError(f"the margin is a difference of accuracies, 0..1, which {margin} is not")
+        raise UserError(f"the margin must be a difference of accuracies from 0 to 1, not {margin}")
     rows = []
     for model in counts.models:
         answers = from_counts(counts, model, outcome=outcome)

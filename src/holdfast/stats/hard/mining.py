@@ -22,7 +22,7 @@ from holdfast.stats.core.cells import newcombe, wilson
 def shared(failed: pd.DataFrame, surrogates: Sequence[str], at_least: int) -> pd.Series:
     """Return which images at least so many of the surrogates get wrong."""
     if not 1 <= at_least <= len(surrogates):
-        raise UserError(f"at least {at_least} of {len(surrogates)} surrogates cannot be")
+        raise UserError(f"at_least must be between 1 and the number of surrogates ({len(surrogates)}), not {at_least}")
     return failed[list(surrogates)].sum(axis=1) >= at_least
 
 

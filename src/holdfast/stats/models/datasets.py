@@ -94,7 +94,7 @@ def dataset_drops(
     common = set.intersection(*models.values())
     if not common:
         some = "; ".join(f"{name}: {', '.join(sorted(values)[:4])}" for name, values in models.items())
-        raise UserError(f"No model was tried on all of these datasets ({some}). Evaluate one model on each.")
+        raise UserError(f"No model was evaluated on all of these datasets ({some}): evaluate one on each.")
     unknown = sorted(set(baseline or ()) - common)
     if unknown:
         raise UserError(

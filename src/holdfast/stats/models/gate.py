@@ -199,7 +199,7 @@ def paired_conditions(
 ) -> dict[str, PairedPhotos | None]:
     """Return condition → the images that both models answered, None if there is none; arguments are checked."""
     if not 0 <= margin < 1:
-        raise UserError(f"A margin is a share of accuracy from 0 to 1, not {margin}.")
+        raise UserError(f"The margin must be a share of accuracy from 0 to 1, not {margin}.")
     before = own_cells(old, conditions)
     present = set(before["condition"].astype(str))
     names = [name for name in chosen(old, conditions) if name in present]

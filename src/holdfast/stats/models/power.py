@@ -178,11 +178,11 @@ def sample_sizes(
 
 def _photos(difference: float, discordant_share: float, power: float, alpha: float) -> float:
     if not 0 < difference <= 1:
-        raise UserError(f"a difference of accuracies lies between 0 and 1 and is not 0; {difference} does not")
+        raise UserError(f"a difference of accuracies must be above 0 and at most 1, not {difference}")
     if not 0 <= discordant_share <= 1:
-        raise UserError(f"a share lies between 0 and 1, {discordant_share} does not")
+        raise UserError(f"the share must be between 0 and 1, not {discordant_share}")
     if not (0 < alpha < 1 and alpha / 2 < power < 1):
-        raise UserError("alpha lies between 0 and 1, power between alpha / 2 and 1")
+        raise UserError("alpha must be between 0 and 1, and power between alpha / 2 and 1")
     share = max(discordant_share, difference)
     limit, reserve = _quantiles(power, alpha)
     under_null, under_truth = limit * math.sqrt(share), reserve * math.sqrt(max(share - difference**2, 0.0))

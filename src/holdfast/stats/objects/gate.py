@@ -41,9 +41,9 @@ def object_gate(
     shared. Objects of images on which only the new detector failed with an error count as lost.
     """
     if not 0 <= margin < 1:
-        raise UserError(f"A margin is a share of recall from 0 to 1, not {margin}.")
+        raise UserError(f"The margin must be a share of recall from 0 to 1, not {margin}.")
     if not (math.isfinite(alarms_margin) and alarms_margin >= 0):
-        raise UserError(f"The margin of false alarms is a number per image from 0 on, not {alarms_margin}.")
+        raise UserError(f"The margin of false alarms must be a number per image of 0 or more, not {alarms_margin}.")
     ours, theirs = only_model(old, old_model, "old"), only_model(new, new_model, "new")
     known = [name for name in old.conditions if (old.pictures["condition"] == name).any()]
     for name in conditions or ():

@@ -61,7 +61,7 @@ def fmr_ordering(
     if len(models) < 2 or len(oracles) != len(models):
         raise UserError("an order needs two models or more, and one oracle for all or one for each")
     if images < 1 or samples < 1:
-        raise UserError(f"images and samples are 1 or more, not {images} and {samples}")
+        raise UserError(f"images and samples must be 1 or more, not {images} and {samples}")
     for values in [*(asdict(model) for model in models), *(asdict(judge) for judge in oracles)]:
         for name, value in values.items():
             if not 0 <= value <= 1:

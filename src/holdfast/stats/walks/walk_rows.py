@@ -37,7 +37,7 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
     (``dataset``) or over all outputs (``all``); by default as each walk's parameters say.
     """
     if space not in (None, "dataset", "all"):
-        raise UserError(f"the label space is dataset or all, not {space!r}")
+        raise UserError(f"the label space must be dataset or all, not {space!r}")
     table = keep(rows.select(COLUMNS), "kind", DYNAMIC)
     columns = {name: coded(table[name]) for name in ("model", "label", "sample_id", "source_id", "parameters")}
     parameters, texts = columns["parameters"]

@@ -58,7 +58,7 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     Accuracies give every class the same weight; FMR pools images, as published.
     """
     if protocol not in PROTOCOLS:
-        raise UserError(f"a protocol is {', '.join(PROTOCOLS)}, not {protocol!r}")
+        raise UserError(f"the protocol must be one of {', '.join(PROTOCOLS)}, not {protocol!r}")
     if protocol == "dynamic":
         return _dynamic(table)
     if protocol == "objects":

@@ -146,7 +146,7 @@ def verify(
     if path.suffix != ".json" or not path.is_file():
         raise UserError(f"{path} is no entry; name its JSON file, with the table next to it")
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
-        raise UserError("--rows is 1 or more, --tolerance from 0 to 1, --allow from 0 to less than 1")
+        raise UserError("--rows must be 1 or more, --tolerance from 0 to 1, and --allow from 0 to less than 1")
     kept: list[tuple[Entry, pa.Table]] = []
     problems = check([path], keep=lambda entry, table: kept.append((entry, table)))
     if problems:

@@ -30,7 +30,7 @@ def audit(
     print some of the same figures; ``n``: images behind each accuracy of a row, where the table has no column ``n``.
     """
     if table.empty:
-        raise UserError("The table to audit has no rows.")
+        raise UserError("The table to audit has no rows; give one with at least one.")
     if n is not None and n < 1:
         raise UserError(f"The number of images behind a row must be at least 1, not {n}.")
     ours = Printed.of(table, name)

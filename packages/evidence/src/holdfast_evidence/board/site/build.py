@@ -156,7 +156,7 @@ def build(
         papers = [Measured(entry) for entry in printed_entries() if entry.id not in known] if printed else []
         tabs = tabs_of([*measured, *papers])
         if not tabs:
-            raise UserError(f"{folder} has no entry to show")
+            raise UserError(f"{folder} has no entry to show; add one with holdfast board add")
         try:
             _write(site, tabs, folder, title, [str(problem) for problem in problems], reports, run)
         except OSError as error:

@@ -75,7 +75,7 @@ async def member(person: Visitor) -> Person:
 async def administrator(person: Annotated[Person, Depends(member)]) -> Person:
     """Return the administrator who is logged in; anybody else gets a 403."""
     if not person.is_admin:
-        raise RefusedRequest(403, "this is for administrators")
+        raise RefusedRequest(403, "only administrators may do this")
     return person
 
 

@@ -67,7 +67,7 @@ class Guard:
         try:
             check_host(headers, self.server)
             if "transfer-encoding" in headers and "content-length" in headers:  # a proxy may read the other one
-                raise RefusedRequest(400, "a request has Content-Length or Transfer-Encoding, not both")
+                raise RefusedRequest(400, "a request must have Content-Length or Transfer-Encoding, not both")
             body = await self._read_body(scope["path"], headers, receive)
             if scope["method"] not in SAFE_METHODS:
                 check_forgery(headers, body, self.server)

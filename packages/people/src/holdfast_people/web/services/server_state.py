@@ -259,7 +259,7 @@ def _as_browsers_say(url: str) -> str:
         host, port, parts = "", None, urlsplit("")
     more = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None
     if not host or more or parts.scheme not in _PORTS:
-        raise UserError(f"--public-url takes http(s)://HOST or http(s)://HOST:PORT without a path, not {url!r}")
+        raise UserError(f"--public-url must be http(s)://HOST or http(s)://HOST:PORT without a path, not {url!r}")
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + ("" if port in (None, _PORTS[parts.scheme]) else f":{port}")
 

@@ -231,7 +231,7 @@ def test_onnx_bytes_that_are_no_protobuf_are_a_sentence(content: bytes, tmp_path
         (lambda file: save_onnx(file, shape=("n", 3)), "", "one batch of images"),
         (save_onnx, "?size=16", "takes images of 8/8"),
         (save_onnx, "?outputs=logit", "did you mean logits"),
-        (save_onnx, "?labels=imagenet", "another ImageNet; the model has 4"),
+        (save_onnx, "?labels=imagenet", "another ImageNet; it has 4"),
     ],
 )
 def test_onnx_mistakes_are_sentences(make, options: str, sentence: str, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--skip", default="", help="kinds of images left out, by the beginning of their name")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    import torch  # here, so that its import is no part of what is timed
+    import torch  # here, so that its import is not part of what is timed
 
     if options.quick:
         options.network, options.size, options.batch, options.images, options.epochs = "timm:test_resnet", 64, 8, 64, 2

@@ -367,7 +367,7 @@ def spreads(rng: Rng) -> Case:
 
 
 def means(rng: Rng) -> Case:
-    """Return means that are no shares of the images, with their number in a column or given."""
+    """Return means that are not shares of the images, with their number in a column or given."""
     rows, style = int(rng.integers(2, 12)), Style.of(rng)
     n = int(rng.choice([20, 40, 150]))
     columns: Columns = {"group": names(rng, "group", rows)}

@@ -47,7 +47,7 @@ def parse_budget(text: str) -> Budget:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(min|s)|@(\d*\.?\d+))?", text.strip())
     amount = float(match[1]) if match else 0.0
     if match is None or amount <= 0 or (match[3] and float(match[3]) <= 0):
-        raise UserError(f"--budget {text!r} is no budget; write {BUDGETS}")
+        raise UserError(f"--budget {text!r} is not a budget; write {BUDGETS}")
     if match[2]:
         return Budget(seconds=amount * (60 if match[2] == "min" else 1))
     return Budget(answers=float(Decimal(match[1]) // Decimal(match[3])) if match[3] else amount)

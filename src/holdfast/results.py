@@ -274,7 +274,9 @@ class Results:
         from holdfast.reports.objects.evidence import read_boxes
 
         if not self.is_detection:
-            raise UserError(f"{self.path} is no run of detectors: eval makes one from boxes in the data and a detector")
+            raise UserError(
+                f"{self.path} is not a run of detectors: eval makes one from data with boxes and a detector"
+            )
         return read_boxes([self.run])
 
     def objects(self, **options: Any) -> pd.DataFrame:

@@ -335,7 +335,7 @@ def test_a_budget_ends_a_check_in_rounds_and_masks_are_made_for_its_photos_only(
     assert len((tmp_path / "answer" / "masks" / "masks.csv").read_text().splitlines()) == 34
     for options, words in (
         (["--budget", "5"], "a round of squares takes 27 answers, more than the budget"),
-        (["--budget", "5 apples"], "is no budget"),
+        (["--budget", "5 apples"], "is not a budget"),
         (["--stop", "soon"], "soon"),
     ):
         refused = run("check", f"{readers}:object_reader", photos, "-q", "--out", "other", *options, code=2)

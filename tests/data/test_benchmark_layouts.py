@@ -89,7 +89,7 @@ def test_strange_folders_of_imagenet_c_are_problems(imagenet_c, write_image):
     write_image(imagenet_c / "fog/1/goldfish/a.png")
     collection = load_collection(f"imagenet-c:{imagenet_c}?corruptions=fog&severities=1")
     assert [(p.sample_id, p.message) for p in collection.problems] == [
-        ("fog/1/goldfish", "the folder's name is no WordNet id")
+        ("fog/1/goldfish", "the folder's name is not a WordNet id")
     ]
     assert len(PUBLISHED) == len(set(PUBLISHED)) == 19
 

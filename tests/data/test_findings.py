@@ -256,7 +256,7 @@ def test_several_findings_come_gravest_first(clean: Path) -> None:
 
 
 def test_the_command_prints_the_inventory_and_what_to_do(clean: Path, tmp_path: Path) -> None:
-    said = run("data", "check", clean).stdout  # a note on what verdicts need is no finding
+    said = run("data", "check", clean).stdout  # a note on what verdicts need is not a finding
     assert "nothing found\nThe smallest class has 3 images" in said
     _two_classes(clean)
     assert run("data", "check", clean, "--exit-zero").stdout == run("data", "check", clean, code=1).stdout

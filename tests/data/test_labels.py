@@ -133,7 +133,7 @@ def test_ambiguous_names_need_keys(name: str, first: int, second: int, imagenet:
 
 
 def test_unmappable_class_names_the_nearest(imagenet: LabelSpace) -> None:
-    with pytest.raises(UserError, match=r"'golden_retreiver' is no output .* golden retriever"):
+    with pytest.raises(UserError, match=r"'golden_retreiver' is not an output .* golden retriever"):
         map_labels(["golden_retreiver"], {}, imagenet)
     near = r"for 'cat' tabby cat or tiger cat or Persian cat, for 'dog' .* dog or .* dog"
     with pytest.raises(UserError, match=near):
@@ -151,7 +151,7 @@ def test_keys_that_do_not_apply_leave_it_to_the_name() -> None:
 def test_contradictions_are_errors(imagenet: LabelSpace) -> None:
     with pytest.raises(UserError, match="contradict each other: n02088364 is output"):
         map_labels(["beagle"], {"beagle": ClassKeys(("n02088364",), (161,))}, imagenet)
-    with pytest.raises(UserError, match="lists 'n99999999', which is no output"):
+    with pytest.raises(UserError, match="lists 'n99999999', which is not an output"):
         map_labels(["beagle"], {"beagle": ClassKeys(("n02088364", "n99999999"))}, imagenet)
     with pytest.raises(UserError, match=r"'a' and 'b' both claim output 162 \(beagle\)"):
         map_labels(["a", "b"], {"a": ClassKeys(labels=("beagle",)), "b": ClassKeys(imagenet_indices=(162,))}, imagenet)
@@ -162,7 +162,7 @@ def test_indices_need_imagenets_outputs() -> None:
     keys = {"beagle": ClassKeys(imagenet_indices=(162,))}
     assert map_labels(["beagle"], keys, numbered).members == ((162,),)
     other = LabelSpace(tuple(f"thing {index}" for index in range(1000)))
-    with pytest.raises(UserError, match="'beagle' is no output"):
+    with pytest.raises(UserError, match="'beagle' is not an output"):
         map_labels(["beagle"], keys, other)
 
 

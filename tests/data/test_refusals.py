@@ -25,7 +25,7 @@ def _eval(photos: Path, model: str, labels: Path, out: Path) -> str:
     [
         ("Disc,disc", "no class of the dataset is called 'Disc'; did you mean disc?"),
         ("sqare,square", "did you mean square?"),
-        ("disc,disk", "class 'disc' lists 'disk', which is no output of the model; nearest: disc"),
+        ("disc,disk", "class 'disc' lists 'disk', which is not an output of the model; nearest: disc"),
         ("disc,zebra", "outputs are called cross, disc, square"),
     ],
 )
@@ -40,7 +40,7 @@ def test_a_label_row_that_matches_nothing_is_an_error(
 def test_keys_of_a_dataset_itself_may_match_nothing() -> None:
     space = LabelSpace(("0", "cat"))
     assert map_labels(["0"], {"0": ClassKeys(labels=("zero",))}, space).members == ((0,),)
-    with pytest.raises(UserError, match="'zero', which is no output"):
+    with pytest.raises(UserError, match="'zero', which is not an output"):
         map_labels(["0"], {"0": ClassKeys(labels=("zero",), required=True)}, space)
 
 

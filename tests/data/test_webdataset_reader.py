@@ -137,7 +137,7 @@ def test_members_that_make_no_sense_are_problems(write_shard):
     assert "no image" in found["noimage"]
     assert "not JSON" in found["badjson"]
     assert "not text" in found["binary"]
-    assert "is no label" in found["long"]
+    assert "is not a label" in found["long"]
     assert "taken already" in found["s/good#2"]
 
 

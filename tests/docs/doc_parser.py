@@ -25,7 +25,7 @@ def find(words: list[str]) -> tuple[Any, list[str]]:
         command, rest = command.commands[rest[0]], rest[1:]
         while hasattr(command, "commands") and rest and rest[0].startswith("--"):  # holdfast plan --seconds 20 eval …
             own = [one for one in command.params if rest[0] in one.opts]
-            assert own, f"{rest[0]} is no option of: {' '.join(words)}"
+            assert own, f"{rest[0]} is not an option of: {' '.join(words)}"
             rest = rest[1 if own[0].is_flag else 2 :]
     return leaf_of(command), rest
 
@@ -37,7 +37,7 @@ def check_options(words: list[str]) -> None:
     for word in rest:
         option = word.partition("=")[0].rstrip(",;:.)")
         if option.startswith("--") and len(option) > 2:
-            assert option in known | {"--help"}, f"{option} is no option of: {' '.join(words)}"
+            assert option in known | {"--help"}, f"{option} is not an option of: {' '.join(words)}"
 
 
 def check_command(words: list[str]) -> None:

@@ -134,8 +134,8 @@ def test_mistakes_are_one_sentence(vqgan_folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     for name, sentence in [
-        (f"vqgan:{pickled}", "cannot be loaded|is no VQModel"),
-        (f"vqgan:{empty}", "cannot be loaded|is no VQModel"),
+        (f"vqgan:{pickled}", "cannot be loaded|is not a VQModel"),
+        (f"vqgan:{empty}", "cannot be loaded|is not a VQModel"),
         ("vqgan:nobody/nothing", "hub cannot be reached"),
         ("vqgna:x", "did you mean vqgan"),
         (str(tmp_path / "x"), "scheme:name"),

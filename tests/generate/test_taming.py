@@ -273,7 +273,7 @@ def test_other_files_get_one_sentence(tmp_path: Path, checkpoint: Path) -> None:
     for file, sentence in [
         (other, "no encoder and codebook"),
         (numbers, "holds no state dict"),
-        (part, "no VQGAN that can be used"),
+        (part, "not a VQGAN that can be used"),
         (broken, "not a file of weights"),
         (empty, "not a checkpoint"),
     ]:

@@ -185,7 +185,7 @@ def test_a_model_that_never_changes_its_mind_withstands_without_a_fuss() -> None
 
 
 class Broken(Linear):
-    """Gradients that are no numbers."""
+    """Gradients that are not numbers."""
 
     def logits(self, batch: torch.Tensor) -> torch.Tensor:
         return super().logits(batch) + 0 * (batch.flatten(1).sum(1, keepdim=True) * 0).sqrt()

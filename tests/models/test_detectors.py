@@ -355,7 +355,7 @@ def test_a_model_of_ultralytics_gets_blue_first_and_answers_in_pixels(monkeypatc
     (answer,) = detector.detect([blue])
     assert detector.labels.names == ("cat", "dog") and answer.labels.tolist() == [1]
     assert answer.boxes.tolist() == [[0, 0, 30, 20]]
-    with pytest.raises(UserError, match="no model of ultralytics"):
+    with pytest.raises(UserError, match="not a model of ultralytics"):
         load_detector(f"ultralytics:{Path(__file__).stem}:Middle")
 
 

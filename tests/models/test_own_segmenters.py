@@ -84,7 +84,7 @@ def test_names_of_classes_come_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [("?size=48", "cannot be met"), ("?answers=words", "kind of answers"), ("?answers=classes", "no class maps")],
+    [("?size=48", "cannot be met"), ("?answers=words", "kind of answers"), ("?answers=classes", "not class maps")],
 )
 def test_mistakes_of_a_name(options: str, sentence: str, tmp_path: Path) -> None:
     file = save_segmenter(tmp_path / "net.onnx", "first")

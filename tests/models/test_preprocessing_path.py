@@ -120,7 +120,7 @@ def test_what_cannot_be_followed_is_evaluated_and_refused_for_gradients(tmp_path
 
     grey = transforms.Compose([transforms.Grayscale(3), *_ENTER])
     gamma = transforms.Compose([*_ENTER, transforms.Lambda(torch.sqrt)])
-    for transform, why in ((standardised, "."), (grey, "mixes the channels"), (gamma, "no straight line")):
+    for transform, why in ((standardised, "."), (grey, "mixes the channels"), (gamma, "not on a straight line")):
         model = _loaded(transform)
         assert model.predict(PHOTOS["images"]).shape == (12, 3)
         with pytest.raises(UserError, match=f"transform= of colours cannot be followed .*{why}"):

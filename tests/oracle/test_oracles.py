@@ -24,7 +24,7 @@ from holdfast.testing import check_oracle
 NAMES = ("ant", "bee", "cat")
 OUTPUTS = ("bee", "wasp", "cat", "tom", "ant")
 KEYS = {"cat": ClassKeys(labels=("cat", "tom"))}
-"""Two outputs mean cat; wasp is no class."""
+"""Two outputs mean cat; wasp is not a class."""
 
 
 class Table:

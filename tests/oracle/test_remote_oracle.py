@@ -89,7 +89,7 @@ def test_trouble(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert oracle(port, "busy", "backoff=0").judge([grey(220)], ["lamp"])[0].accepted, "it is asked again"
     for model, sentence in (
         ("refuses", "not allowed"),
-        ("words", "no verdict in JSON"),
+        ("words", "not a verdict in JSON"),
         ("large", "larger than 1 MB"),
     ):
         with pytest.raises(UserError, match=sentence):

@@ -149,7 +149,7 @@ def test_live_networks_and_embedded_ones(photos: Path, tmp_path: Path) -> None:
     ("name", "sentence"),
     [
         ("python:normed_networks:plain?adapt=batchnorm", "has no batch normalisation"),
-        ("python:normed_networks:labels_of?adapt=batchnorm", "no PyTorch network that shows its layers"),
+        ("python:normed_networks:labels_of?adapt=batchnorm", "not a PyTorch network that shows its layers"),
         (f"{NAME}?adapt=batchnrm", "batchnorm"),
         (f"{NAME}?adapt_prior=3", "belongs to adapt=batchnorm"),
         (f"{NAME}?adapt=batchnorm&adapt_images=1", "from 2 to 1024"),

@@ -89,7 +89,7 @@ def test_vlms_and_classifiers_side_by_side(photos: Path, toy_models: str, talker
         found.loc[f"{talkers}:first", "two_way"]["position_bias"],
     ) == (0.5, 1)
     seeing = found.loc[f"{talkers}:seeing", "full_list"]
-    assert (seeing["strict"], seeing["lenient"], seeing["unmatched"]) == (0, 1, 0)  # a sentence is no option
+    assert (seeing["strict"], seeing["lenient"], seeing["unmatched"]) == (0, 1, 0)  # a sentence is not an option
     colour = [found.loc[f"{toy_models}:colour", kind]["strict"] for kind in ("two_way", "full_list")]
     assert colour == [1, 1]
     # one that says "other" over all outputs: full argmax is wrong always, of two options the better one counts

@@ -156,7 +156,7 @@ def test_odd_answers_are_tidied_and_cut_at_the_edges(tmp_path, monkeypatch):
     detections = tables(tmp_path / "run")["detections"]
     assert (detections[detections.model == names[0]].score.values.reshape(-1, 2) == np.float32([0.8, 0.2])).all()
     kept = detections[detections.model == names[1]]
-    assert len(kept) == 10 and (kept.x2 == 64).all(), "a box outside is no box"
+    assert len(kept) == 10 and (kept.x2 == 64).all(), "a box outside is not a box"
     assert not (detections.model == names[2]).any()
 
 
@@ -489,7 +489,7 @@ def test_a_picture_with_too_many_boxes_is_a_row_with_a_status_and_the_others_are
     ],
 )
 def test_true_boxes_are_cut_where_objects_leave_the_picture(moves, second):
-    """A shift across an edge is no scale: the boxes are those of what is left, or the image is refused."""
+    """A shift across an edge is not a scale: the boxes are those of what is left, or the image is refused."""
     boxes = {"a": (5, 10, 25, 34), "b": (40, 10, 60, 34)}
     objects = ListedObjects(tuple(ListedObject(name, "cat", box) for name, box in boxes.items()))
     image = np.zeros((40, 60, 3), np.uint8)

@@ -183,7 +183,7 @@ def test_an_image_that_cannot_be_read_is_named(own_pool: Path, tmp_path: Path) -
 
 
 def test_drawn_scenes_can_be_mined(tmp_path: Path) -> None:
-    """They are no files: the hard set has them as PNG, pixel for pixel."""
+    """They are not files: the hard set has them as PNG, pixel for pixel."""
     data = "diorama:test?n=60&context=0"
     spec = MineSpec(
         data, ("embedded:mobilenet_rho95", "embedded:convnext_rho95"), ("embedded:vit_rho95",), "clip:embedded",

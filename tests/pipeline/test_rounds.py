@@ -110,7 +110,7 @@ def test_budgets(text: str, answers: float, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-3", "5h", "5@0", "many", "1e9999", "5@-1"])
 def test_what_is_no_budget_is_a_sentence(text: str) -> None:
-    with pytest.raises(UserError, match="is no budget; write 300"):
+    with pytest.raises(UserError, match="is not a budget; write 300"):
         parse_budget(text)
 
 

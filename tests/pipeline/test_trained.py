@@ -137,7 +137,7 @@ def test_the_full_score_comes_out_of_the_report(results, rows: pd.DataFrame, tmp
         gap = accuracy[model, "grey", "grey"] - accuracy[model, "original", "original"]
         assert each.loc[(model, "grey"), "inner"] == pytest.approx(gap**2)
     shown = pd.read_csv(tmp_path / "page" / "tables" / "scores.csv")
-    assert set(shown["model"]) == set(NETWORKS), "models trained on scenarios are no models of their own"
+    assert set(shown["model"]) == set(NETWORKS), "models trained on scenarios are not models of their own"
     within = pd.read_csv(tmp_path / "page" / "tables" / "trained_within.csv").set_index(["model", "condition"])
     assert within.loc[(NETWORKS[0], "grey"), "within"] == pytest.approx(accuracy[NETWORKS[0], "grey", "grey"])
     assert (tmp_path / "page" / "figures" / "curves_accuracy.svg").is_file()

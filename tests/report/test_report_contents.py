@@ -121,7 +121,7 @@ def test_figures_have_texts_and_files_and_tables_have_captions_and_files(report:
     assert {path.suffix for path in (folder / "tables").iterdir()} == {".csv", ".tex"}
     photos = [data for data in outline.loaded if data.startswith("data:image/jpeg;base64,")]
     assert all(data.startswith("data:image/svg+xml;base64,") for data in outline.loaded if data not in photos)
-    wrong = 1  # three in front, an image that is wrong as it is; one in the grid and one below were no JPEG
+    wrong = 1  # three in front, an image that is wrong as it is; one in the grid and one below were not JPEG
     assert (len(photos) - 3 - wrong) % len(CONDITIONS) == len(CONDITIONS) - 2
 
 

@@ -29,7 +29,7 @@ NO_PROMISES = [
     "they may disagree near 100 % accuracy",
     "a square of 50 % or more",
 ]
-"""What has a percent sign and is no statement about how often something happens."""
+"""What has a percent sign and is not a statement about how often something happens."""
 
 
 RESULTS = {

@@ -160,7 +160,7 @@ def _repaint(path: Path) -> None:
 
 
 def unreadable(storm: Storm, verb: str, draw: random.Random) -> str:
-    """Make every image unreadable: nothing that was made is no success."""
+    """Make every image unreadable: nothing that was made is not a success."""
     from storm_troubles import misbehaviour
 
     words = storm.words(verb)

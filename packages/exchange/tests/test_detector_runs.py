@@ -69,7 +69,7 @@ def test_a_model_card_has_recall_and_average_precision(run: Run, tmp_path: Path)
 def test_a_run_of_classifiers_has_no_boxes(tmp_path: Path) -> None:
     other = Run(tmp_path / "other")
     other.begin({"verb": "evaluate", "dataset": "made"})
-    with pytest.raises(UserError, match="no run of detectors"):
+    with pytest.raises(UserError, match="not a run of detectors"):
         holdfast.open_run(other.path).objects()
 
 

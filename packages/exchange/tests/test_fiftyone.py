@@ -1,6 +1,6 @@
 """Runs and datasets as folders that FiftyOne reads.
 
-FiftyOne and its database are no dependency. If a Python has them, its path in HOLDFAST_FIFTYONE_PYTHON lets the last
+FiftyOne and its database are not dependencies. If a Python has them, its path in HOLDFAST_FIFTYONE_PYTHON lets the last
 test read an export with the package itself.
 """
 

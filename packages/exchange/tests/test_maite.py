@@ -209,5 +209,5 @@ def test_what_is_no_picture_is_refused(made: Any) -> None:
     for wrong in (np.zeros((4, 4)), np.full((3, 2, 2), 300), np.full((3, 2, 2), np.nan)):
         with pytest.raises(SampleError, match="a MAITE image"):
             from_channels_first(wrong)
-    with pytest.raises(UserError, match="is no MAITE dataset"):
+    with pytest.raises(UserError, match="is not a MAITE dataset"):
         holdfast.data_check("maite:maite_objects:threshold")

@@ -47,7 +47,7 @@ def test_trained_detectors_are_loaded_by_name_and_refused_in_a_sentence(finished
         "diorama:test?n=2&objects=1..2&size=128", models=[name], scenarios="original", out=tmp_path / "run"
     )
     assert run.is_detection and len(run.boxes.pictures) == 2
-    with pytest.raises(UserError, match="no folder of a small detector"):
+    with pytest.raises(UserError, match="not a folder of a small detector"):
         api.evaluate(
             "diorama:test?n=2&objects=1", models=[f"local-dir:{tmp_path}?task=detect"], scenarios="original",
             out=tmp_path / "other",

@@ -189,7 +189,7 @@ def _fetch(where: str, revision: str, shown: str, *, local: bool) -> tuple[Any, 
     import transformers
 
     trust: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    with hub_errors(shown, local=local, instead=_INSTEAD, wrong="is no SAM that can be loaded"):
+    with hub_errors(shown, local=local, instead=_INSTEAD, wrong="is not a SAM that can be loaded"):
         kind = transformers.AutoConfig.from_pretrained(where, **trust).model_type
         if kind not in _CLASSES:
             raise UserError(f"{shown} is a {kind!r}; sam: takes SAM and SAM 2 ({', '.join(_CLASSES)})")

@@ -29,7 +29,7 @@ HELP = {
     "transform": "For networks given as objects: turns a PIL image into the tensor that they take.",
     "class_names": "For models given as objects: the names of their outputs, in order.",
 }
-"""Arguments that are no options of a spec and mean the same everywhere."""
+"""Arguments that are not options of a spec and mean the same everywhere."""
 
 _RAISES = "Raises:\n    UserError: An option has an invalid value, or an input is missing or cannot be read."
 _TEMPORARY = {"out": f"{HELP['out']} None: a temporary folder, and a line says where."}

@@ -27,7 +27,7 @@ class MapFocus:
 
     @property
     def ratio(self) -> float:
-        """The share of the map on the object over the object's share of the image: 1 is no preference."""
+        """The share of the map on the object over the object's share of the image: 1 means no preference."""
         return self.share / self.area
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tell(tracker: str | None, record: Callable[[], TrackedRecord]) -> None:
-    """Report to the tracker that ``--track`` names, and print where it is to be seen; one that is away is no error."""
+    """Report to the tracker that ``--track`` names, and print where it is shown; an unreachable one is not an error."""
     if not tracker:
         return
     from holdfast.exchange.tracking import track

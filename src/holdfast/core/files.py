@@ -234,7 +234,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"{what} {str(path)!r} is not a file")
     if file.stat().st_size > MAX_BYTES:
-        raise UserError(f"{what} {str(path)!r} is larger than {MAX_BYTES} bytes: that is no table of words")
+        raise UserError(f"{what} {str(path)!r} is larger than {MAX_BYTES} bytes: that is not a table of words")
     try:
         text = file.read_text(encoding="utf-8-sig")
         if _DEEP_KEY.search(text):

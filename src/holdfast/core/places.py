@@ -136,7 +136,7 @@ def read_object(path: str, start: int | None = None, end: int | None = None) -> 
             raise UserError(sentence) from error
         if isinstance(error, FileNotFoundError):
             raise SampleError(f"{Path(url).name} cannot be read: {_reason(error)}") from error
-        # The store is away, or refuses: that is no fault of this image.
+        # The store is away, or refuses: that is not this image's fault.
         raise MachineError(f"{url} cannot be read: {_reason(error)}; run the same command again later") from error
 
 

@@ -170,7 +170,7 @@ class RemoteServer:
         return status, received, bytes(body)
 
     def _trouble(self, status: int, headers: httpx.Headers, body: bytes) -> Exception:
-        """Return the error for a status that is no success; its message is taken from the body if it is short."""
+        """Return the error for a status that is not a success; its message is taken from the body if it is short."""
         message = redacted(_message(body))[:LONGEST_MESSAGE]
         said = f"status {status}{': ' + message if message else ''}"
         if status in _RETRIED or status >= 500:

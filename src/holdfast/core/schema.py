@@ -305,7 +305,7 @@ def end_picture(row_id: str) -> str:
 
 
 WALK_TIMES = "times"
-"""Folder of a run of walks with JSON files: ``row_id`` of a perturbed row → seconds of its steps. Times are no part of
+"""Folder of a run of walks with JSON files: ``row_id`` of a perturbed row → seconds of its steps. Times are not part of
 the tables, which are the same whenever a run is made again."""
 
 

@@ -26,14 +26,14 @@ _SEVERAL = {"s": "s", "es": "es", "s1": "", "have": "have"}
 class PhotoFacts:
     """What one look at an image and its mask shows."""
 
-    format: str = ""  # JPEG, PNG and so on; '' for images that are no files
+    format: str = ""  # JPEG, PNG and so on; '' for images that are not files
     size: tuple[int, int] = (0, 0)  # (height, width), upright
     turned: bool = False  # whether EXIF turns it
     deep: bool = False  # whether the file has 16 bits a channel
     brightest: int = 255  # the largest value of the decoded image, 0 to 255
     digest: bytes = b""  # a hash of the bytes, 16 bytes long; empty if they cannot be read
     look: bytes = b""  # a perceptual hash of the image, 32 bytes long; empty if it cannot be decoded
-    bytes: int = 0  # size of the file, 0 for images that are no files
+    bytes: int = 0  # size of the file, 0 for images that are not files
     problem: str = ""  # why the image cannot be read
     mask_problem: str = ""  # why the mask cannot be read
     covered: float = float("nan")  # share of the image that the mask covers; NaN without a mask

@@ -51,7 +51,7 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
     Greyscale, CMYK, palette, 16-bit (its high byte), EXIF-rotated and animated files (their first frame) are normal;
     transparency is composited over white; DICOM is seen through its window. The size is checked before any pixel is
     decoded.
-    Raises SampleError: the bytes are no image, an incomplete one, or one of more than ``max_pixels``.
+    Raises SampleError: the bytes are not an image, an incomplete one, or one of more than ``max_pixels``.
     """
     return over_white(decode_image_with_alpha(data, max_pixels=max_pixels))
 

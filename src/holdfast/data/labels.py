@@ -242,7 +242,7 @@ def _by_keys(name: str, keys: ClassKeys, outputs: _Outputs) -> set[int]:
             raise _ambiguous(name, label, candidates, outputs)
     if missing and (outputs_of_keys or (keys.required and keys.labels)):
         hint = outputs.hint(missing[0])
-        raise UserError(f"class {name!r} lists {missing[0]!r}, which is no output of the model; {hint}")
+        raise UserError(f"class {name!r} lists {missing[0]!r}, which is not an output of the model; {hint}")
     return outputs_of_keys
 
 
@@ -297,7 +297,7 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
     the place of its best output, nothing with probability 0.
 
     A row of zeros is a model without an answer: no prediction, not correct. Where no class has any probability,
-    there is no restricted prediction. Rows that are no probabilities (NaN) get status ``error`` and nulls.
+    there is no restricted prediction. Rows that are not probabilities (NaN) get status ``error`` and nulls.
     Rows of ``probabilities`` (n, outputs) sum to 1.
     """
     count = len(label_map.outputs)

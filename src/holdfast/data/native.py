@@ -92,7 +92,7 @@ class NativeImage:
 
     @property
     def path(self) -> Any:
-        """Return where the file is, "" if it is no file."""
+        """Return where the file is, "" if it is not a file."""
         return getattr(self.source, "path", "")
 
     def fingerprint(self) -> str:

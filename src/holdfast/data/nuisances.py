@@ -178,7 +178,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _nuisance(kind: str, name: object, words: object, file_name: str) -> Nuisance:
     if kind not in KINDS:
-        raise UserError(f"{file_name}: {kind!r} is no kind of nuisance; kinds are {', '.join(KINDS)}")
+        raise UserError(f"{file_name}: {kind!r} is not a kind of nuisance; kinds are {', '.join(KINDS)}")
     if not isinstance(name, str) or not isinstance(words, str) or not name.strip():
         raise UserError(f"{file_name}: a {kind} is a text that is not empty, not {name!r}")
     return Nuisance(kind, name.strip(), words.strip() or name.strip())

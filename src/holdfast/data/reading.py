@@ -46,7 +46,7 @@ def existing(path: str | Path, what: str) -> Path:
     while not missing.parent.exists() and missing.parent != missing:
         missing = missing.parent
     try:
-        # A script is no dataset: next to folders only files of the same kind, or with the same stem, are meant.
+        # A script is not a dataset: next to folders only files of the same kind, or with the same stem, are meant.
         beside = [
             entry.name for entry in missing.parent.iterdir()
             if entry.is_dir() or entry.suffix == missing.suffix or entry.stem == missing.name
@@ -136,7 +136,7 @@ def _entries(folder: str | Path, problems: list[Problem], prefix: str = "") -> I
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # bytes that are no text
+            if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # bytes that are not text
                 problems.append(Problem(prefix + visible(entry.name), "the name is not UTF-8; rename it"))
                 continue
             is_link = entry.is_symlink()

@@ -147,7 +147,7 @@ def load_taming(file: Path) -> Any:
         model = _build(state)
         model.load_state_dict(renamed(state, len(model.config.block_out_channels)))
     except (RuntimeError, KeyError, ValueError, IndexError) as error:
-        raise UserError(f"{file.name} is no VQGAN that can be used here: {first_line(error)}") from error
+        raise UserError(f"{file.name} is not a VQGAN that can be used here: {first_line(error)}") from error
     return model
 
 
@@ -234,7 +234,7 @@ def read_chains(folder: Path) -> Any:
 
 
 def _moved(key: str) -> str:
-    """Rename the decoder's weights: its first step, a tanh, is no layer in diffusers, so every position is one less."""
+    """Rename the decoder's weights: diffusers does not count the first step, a tanh, so every position is one less."""
     position, _, rest = key.partition(".")
     return f"{int(position) - 1}.{rest}"
 

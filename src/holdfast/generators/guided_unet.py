@@ -41,7 +41,7 @@ def read(file: Path, *, heads: int = 0, timesteps: int = TIMESTEPS, size: int = 
         module.load_state_dict(state, assign=True)
     except (KeyError, ValueError, RuntimeError, IndexError) as error:
         raise UserError(
-            f"{file.name} is no UNet in guided-diffusion's format (ADM, Improved DDPM): {first_line(error)}"
+            f"{file.name} is not a UNet in guided-diffusion's format (ADM, Improved DDPM): {first_line(error)}"
         ) from error
     return module
 

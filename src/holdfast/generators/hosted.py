@@ -61,7 +61,7 @@ class PictureLedger(PaidCalls):
             return None
         picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
         if picture is None:
-            raise UserError(f"{file} is no image any more; remove it, and it is ordered again")
+            raise UserError(f"{file} is not an image any more; remove it, and it is ordered again")
         return np.ascontiguousarray(picture[..., ::-1])
 
     def keep(self, request: str, picture: Image, record: dict[str, Any]) -> None:

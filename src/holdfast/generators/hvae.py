@@ -117,7 +117,7 @@ def parse_blocks(text: str) -> list[tuple[int, str, int]]:
         resolution, _, number = part.partition(kind)
         count = int(number or 1)
         if not 0 < int(resolution) <= 4096 or not 0 < count <= 4096:
-            raise ValueError(f"{part!r} is no block")
+            raise ValueError(f"{part!r} is not a block")
         blocks += [(int(resolution), kind, 0)] * count if kind == "x" else [(int(resolution), kind, count)]
     return blocks
 

@@ -168,7 +168,7 @@ def load_object(name: Name, *, device: str, wanted: tuple[str, ...]) -> tuple[An
     target, source = find_attribute(name)
     if not all(hasattr(target, method) for method in wanted) or isinstance(target, type):
         if not callable(target):
-            raise UserError(f"{name.scheme}:{name.name} has no {' and '.join(wanted)} and is no factory")
+            raise UserError(f"{name.scheme}:{name.name} has no {' and '.join(wanted)} and is not a factory")
         takes_device = "device" in inspect.signature(target).parameters
         target = target(device=device) if takes_device else target()
     lacking = [method for method in wanted if not callable(getattr(target, method, None))]
@@ -181,7 +181,7 @@ def _fill(name: Name, target: Any) -> str:
     """Read the weights of a module from the file behind the @, and return their hash."""
     file = Path(name.tag)
     if not isinstance(target, torch.nn.Module):
-        raise UserError(f"{name.scheme}:{name.name} is no torch.nn.Module, so {file.name} cannot be its weights")
+        raise UserError(f"{name.scheme}:{name.name} is not a torch.nn.Module, so {file.name} cannot be its weights")
     if not file.is_file():
         raise UserError(f"there is no weight file at {name.tag!r}")
     try:

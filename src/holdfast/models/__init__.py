@@ -71,7 +71,7 @@ def is_detector(text: str) -> bool:
 
 def load_vlm(text: str, *, device: str = "auto") -> VisionLanguageModel:
     """Load a vision-language model by a name such as ``vlm:FOLDER`` or ``vlm+http://localhost:8000/v1#llava``."""
-    # An address may hold an @, which is no tag there.
+    # An address may hold an @, which is not a tag there.
     name = parse_name(text, tagged=not parse_name(text, tagged=False).scheme.startswith("vlm+http"))
     return cast(VisionLanguageModel, _load(registry.vlms, name, "a vision-language model", "vlm:FOLDER", device=device))
 

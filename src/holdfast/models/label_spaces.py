@@ -91,9 +91,7 @@ def from_option(option: str | None, outputs: int, otherwise: LabelSpace | None) 
     if option == "imagenet":
         space = imagenet(outputs)
         if space is None:
-            raise UserError(
-                f"labels=imagenet needs 1000 outputs, or those of another ImageNet; it has {outputs}"
-            )
+            raise UserError(f"labels=imagenet needs 1000 outputs, or those of another ImageNet; it has {outputs}")
         return space
     if option is not None:
         space = named(read_names(option))

@@ -118,7 +118,7 @@ def _say_order(name: str, labels: tuple[str, ...]) -> None:
 
 
 def _network(model: LiveModel) -> tuple[Any, Any, LabelSpace | None] | None:
-    """Return a copy of the network as a module, its own transform and labels; None for what is no network."""
+    """Return a copy of the network as a module, its own transform and labels; None for what is not a network."""
     torch: Any = sys.modules.get("torch")  # without torch in memory, nothing is a network of it
     target = model.target
     if torch is None:

@@ -62,7 +62,7 @@ def read_config(file: Path, *, python: bool = False) -> dict[str, Any]:
     A network of the user's own code is refused unless ``python``: a folder does not choose which code runs.
     """
     if file.stat().st_size > MAX_CONFIG:
-        raise UserError(f"{file.name} has more than {MAX_CONFIG} bytes and is no configuration of timm's")
+        raise UserError(f"{file.name} has more than {MAX_CONFIG} bytes and is not a configuration of timm's")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         arguments = dict(config.get("model_args") or {})

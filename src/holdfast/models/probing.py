@@ -64,7 +64,7 @@ def colours_of(transform: Transform, stated: Colours | None = None) -> Colours:
     factors: NDArray[np.float64] = np.linalg.lstsq(given, answers, rcond=None)[0].astype(np.float64)
     most = np.abs(factors[:3]).max()
     if most < 1e-9 or np.abs(given @ factors - answers).max() > _SAME * most:
-        return _unclear("its values are no straight line of those of the pixels")
+        return _unclear("its values are not on a straight line with those of the pixels")
     order = next((order for order in ("rgb", "bgr") if _is_diagonal(factors[:3], order, most)), "")
     if not order:
         return _unclear("it mixes the channels")

@@ -103,7 +103,7 @@ class PythonClassifier:
         self._rows = {_spelling(label): row for row, label in reversed(list(enumerate(labels.names)))}
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
-        """Return probabilities, (n, labels). A name becomes a 1; a name that is no label becomes a row of zeros."""
+        """Return probabilities, (n, labels). A name becomes a 1; a name that is not a label becomes a row of zeros."""
         if not images:
             return np.empty((0, len(self.labels)), np.float32)
         answer = self._call([image.copy() for image in images])

@@ -164,7 +164,7 @@ class TorchClassifier:
         if not (norms and self.device.startswith("cpu")):
             return None
         pictures = torch.rand(2, 3, *self.preprocessing.size, generator=torch.Generator().manual_seed(0))
-        # Control flow that depends on values, outputs that are no tensor, a torch without oneDNN.
+        # Control flow that depends on values, outputs that are not tensors, a torch without oneDNN.
         with suppress(Exception), torch.inference_mode():
             fused, pictures = fuse(self._module, "cpu"), (pictures - self._mean) / self._std
             expected = self._module(pictures)

@@ -105,7 +105,7 @@ def decided(
 
 
 def places_of(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
-    """Return the index of each label; raise UserError for one that is no class."""
+    """Return the index of each label; raise UserError for one that is not a class."""
     place = {name: position for position, name in enumerate(classes)}
     strange = next((label for label in labels if label not in place), None)
     if strange is not None:
@@ -285,7 +285,7 @@ class TensorEnsemble(Ensemble):
 
 
 def load_ensemble(name: Name, resources: Resources) -> Ensemble:
-    """Load members separated by ``+``. Options except ``rule`` go to every member that is no ensemble itself."""
+    """Load members separated by ``+``. Options except ``rule`` go to every member that is not an ensemble itself."""
     options = dict(name.options)
     rule = str(options.pop("rule", ENSEMBLE_RULES[0]))
     if rule not in ENSEMBLE_RULES:

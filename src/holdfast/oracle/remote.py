@@ -140,11 +140,11 @@ class RemoteOracle:
                 return {"scores": scores}
             accepted, score = answer["accepted"], float(answer.get("score", 1.0 if answer["accepted"] else 0.0))
             if not isinstance(accepted, bool) or not 0 <= score <= 1:
-                raise TryAgainError("a verdict whose accepted is no truth value, or whose score is not from 0 to 1")
+                raise TryAgainError("a verdict whose accepted is not a truth value, or whose score is not from 0 to 1")
             saw = str(answer.get("saw", ""))[:200]
             return {"accepted": accepted, "score": score, "saw": saw, "reason": str(answer.get("reason", ""))[:200]}
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            raise TryAgainError("an answer that is no verdict in JSON") from None
+            raise TryAgainError("an answer that is not a verdict in JSON") from None
 
     def _verdict(self, answer: dict[str, Any], label: str) -> Verdict:
         if "scores" not in answer:

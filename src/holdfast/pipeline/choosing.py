@@ -332,8 +332,8 @@ def check_comparable(old: str, new: str, *, classes: Sequence[str], outcome: str
         raise UserError(f"both models are called {first}; add ?name=… to one of them")
     if outcome == "full" and len(names & other_names) < _SHARED_NAMES * min(len(names), len(other_names)):
         raise UserError(
-            f"{first} and {second} call their outputs differently ({min(names - other_names)!r} is no output of the "
-            f"second): name them with ?labels= or holdfast compare --sidecar, or use --accuracy restricted"
+            f"{first} and {second} call their outputs differently ({min(names - other_names)!r} is not an output of "
+            f"the second): name them with ?labels= or holdfast compare --sidecar, or use --accuracy restricted"
         )
     return [
         f"{second} prepares images otherwise: {key} is {_shown(also_seen[key])}, not {_shown(seen[key])}"

@@ -163,7 +163,7 @@ def read_declaration(path: str | Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as a declaration: {error}") from None
     if not isinstance(declaration, dict) or declaration.get("format") != FORMAT:
-        raise UserError(f"{path} is no declaration; holdfast audit declare PROTOCOL.toml --out FILE.json writes one")
+        raise UserError(f"{path} is not a declaration; holdfast audit declare PROTOCOL.toml --out FILE.json writes one")
     _check_shape(declaration, str(path))
     if faults := integrity(declaration):
         raise UserError(f"{path}: {faults[0]}")
@@ -361,7 +361,7 @@ def _signature(digest: str, key: Path) -> dict[str, str]:
     try:
         private = serialization.load_pem_private_key(key.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{key} is no private key in a PEM file without a password: {error}") from None
+        raise UserError(f"{key} is not a private key in a PEM file without a password: {error}") from None
     if not isinstance(private, Ed25519PrivateKey):
         raise UserError(f"{key} holds another kind of key; openssl genpkey -algorithm ed25519 makes one")
     raw = private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)

@@ -1,7 +1,7 @@
 """Perturbers of NRTK as scenarios, ``nrtk:NAME?parameter=value``, where the package nrtk is installed.
 
 Every perturber keeps NRTK's names and defaults of its parameters. A list reads ``0.1;0;0``, and nothing at all is
-for None. The seed is drawn from the row's own random generator, so it is no parameter.
+for None. The seed is drawn from the row's own random generator, so it is not a parameter.
 """
 
 from __future__ import annotations

@@ -218,11 +218,11 @@ def _check_schema(given: pa.Schema, wanted: pa.Schema, name: str, *, older: bool
     missing = [] if older else [column for column in wanted.names if column not in given.names]
     if strange or missing or len(set(given.names)) < len(given.names):
         what = f"has {strange[0]!r:.80}" if strange else f"lacks {missing[0]}" if missing else "has a column twice"
-        raise UserError(f"{name} is no table of Holdfast's: it {what}")
+        raise UserError(f"{name} is not a table of Holdfast's: it {what}")
     for field in given:
         kind = wanted.field(field.name).type
         if not _fits(field.type, kind):
-            raise UserError(f"{name} is no table of Holdfast's: its {field.name} is {field.type!s:.80}, not {kind}")
+            raise UserError(f"{name} is not a table of Holdfast's: its {field.name} is {field.type!s:.80}, not {kind}")
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -282,7 +282,7 @@ def parse_foreign_json(text: str | bytes, name: str) -> Any:
 
 
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class Parts:
         if not paths:
             return ds.dataset(self.schema.empty_table())
         whole = ds.dataset(paths, schema=self.schema, format="parquet")
-        # A filtered dataset is no part of a union, and DuckDB reads past its filter: the rows themselves are.
+        # A filtered dataset is not part of a union, and DuckDB reads past its filter: the rows themselves are.
         return whole if self.where is None else ds.dataset(whole.to_table(filter=self.where))
 
     def count(self) -> int:

@@ -161,14 +161,14 @@ def _check_kind(member: zipfile.ZipInfo, archive: str) -> None:
     if member.flag_bits & 0x41:
         raise UserError(f"{archive} has an encrypted member: {member.filename!r}")
     if member.flag_bits & ~_FLAGS or member.volume:
-        raise UserError(f"{archive} has a member that is no plain file: {member.filename!r}")
+        raise UserError(f"{archive} has a member that is not a plain file: {member.filename!r}")
     if member.compress_type not in _METHODS:
         raise UserError(f"{archive} has a member that is neither stored nor deflated: {member.filename!r}")
     mode = stat.S_IFMT(member.external_attr >> 16)
     if stat.S_ISLNK(mode):
         raise UserError(f"{archive} has a link among its members: {member.filename!r}")
     if (mode and not stat.S_ISREG(mode)) or member.external_attr & 0x10 or member.is_dir():
-        raise UserError(f"{archive} has a member that is no plain file: {member.filename!r}")
+        raise UserError(f"{archive} has a member that is not a plain file: {member.filename!r}")
 
 
 def check_name(name: str) -> None:
@@ -231,7 +231,7 @@ def read_manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
     """Read the manifest; a UserError for an unknown version, or if it does not list exactly the members."""
     members = {member.filename: member.file_size for member in archive.infolist()}
     if MANIFEST not in members:
-        raise UserError(f"{name} has no {MANIFEST}: it is no bundle of Holdfast's")
+        raise UserError(f"{name} has no {MANIFEST}: it is not a bundle of Holdfast's")
     if members[MANIFEST] > MAX_MANIFEST:
         raise UserError(f"the {MANIFEST} of {name} is larger than {MAX_MANIFEST >> 20} MB")
     text = b"".join(chunks(archive, MANIFEST, size=members[MANIFEST]))
@@ -256,7 +256,7 @@ def read_manifest(archive: zipfile.ZipFile, name: str) -> Manifest:
 
 def _check_versions(value: Any, name: str) -> None:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise UserError(f"{name} is no bundle of Holdfast's: its {MANIFEST} says nothing of the kind")
+        raise UserError(f"{name} is not a bundle of Holdfast's: its {MANIFEST} says nothing of the kind")
     for what, known in (("version", BUNDLE_VERSION), ("schema_version", SCHEMA_VERSION)):
         given = value.get(what)
         if isinstance(given, int) and given > known:

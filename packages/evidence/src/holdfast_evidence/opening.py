@@ -106,7 +106,7 @@ def _check_contents(archive: zipfile.ZipFile, manifest: Manifest, bundle: str) -
     """Unpack, hash and read every member; only the names of rows and images are kept."""
     for needed in ("spec.json", "environment.json", "samples.parquet"):
         if needed not in manifest.files:
-            raise UserError(f"{bundle} has no {needed}: it is no whole bundle")
+            raise UserError(f"{bundle} has no {needed}: it is not a whole bundle")
     contents = _Contents()
     for name in sorted(manifest.files, key=lambda path: (not path.startswith("predictions/"), path)):
         kind = _kind_of(name)
@@ -178,7 +178,7 @@ def _check_predictions(table: pa.Table, name: str) -> None:
             numbers = table[column.name].drop_null().to_numpy()
             # Not a comparison that NaN passes.
             if len(numbers) and not (np.isfinite(numbers).all() and -0.001 <= numbers.min() <= numbers.max() <= 1.001):
-                raise UserError(f"{name} has a {column.name} that is no number between 0 and 1")
+                raise UserError(f"{name} has a {column.name} that is not a number between 0 and 1")
 
 
 def _bytes(archive: zipfile.ZipFile, manifest: Manifest, name: str, most: int) -> bytes:
@@ -204,7 +204,7 @@ def _check_file(name: str, data: bytes) -> None:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
-            raise UserError(f"{name} is no text") from None
+            raise UserError(f"{name} is not text") from None
         if name.endswith(".json"):
             parse_foreign_json(text, name)
     elif not name.startswith("report/"):
@@ -214,7 +214,7 @@ def _check_file(name: str, data: bytes) -> None:
 def _settings(data: bytes, name: str) -> dict[str, Any]:
     value = parse_foreign_json(data, name)
     if not isinstance(value, dict):
-        raise UserError(f"{name} is no JSON object")
+        raise UserError(f"{name} is not a JSON object")
     if any(is_steering(text) for text in _texts(value)):
         raise UserError(f"{name} has a control character in it")
     return value
@@ -245,7 +245,7 @@ def _check_picture(name: str, data: bytes) -> None:
             with Image.open(io.BytesIO(data), formats=("PNG",) if name.endswith(".png") else ("JPEG",)) as picture:
                 width, height = picture.size
     except Exception:
-        raise UserError(f"{name} is no image of its kind") from None
+        raise UserError(f"{name} is not an image of its kind") from None
     if width * height > MAX_PIXELS:
         raise UserError(f"{name} has {width} × {height} pixels, more than {MAX_PIXELS}")
 
@@ -262,7 +262,7 @@ def _check_stream(archive: zipfile.ZipFile, manifest: Manifest, name: str, bundl
     for chunk in archives.chunks(archive, name, size=member.bytes, digest=member.sha256):
         head = head or chunk
     if weights and not (len(head) > 9 and int.from_bytes(head[:8], "little") < member.bytes and head[8:9] == b"{"):
-        raise UserError(f"{name} is no safetensors file")
+        raise UserError(f"{name} is not a safetensors file")
 
 
 def _write(archive: zipfile.ZipFile, manifest: Manifest, folder: Path, *, data: str, masks: str) -> list[str]:

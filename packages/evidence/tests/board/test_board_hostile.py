@@ -49,8 +49,8 @@ def _set(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_set("scores", 0, "estimate", value=float("nan")), "NaN is no number"),
-        (_set("scores", 0, "high", value=float("inf")), "Infinity is no number"),
+        (_set("scores", 0, "estimate", value=float("nan")), "NaN is not a number"),
+        (_set("scores", 0, "high", value=float("inf")), "Infinity is not a number"),
         (_set("scores", 0, "estimate", value="0.9"), "not an entry"),
         (_set("scores", 0, "name", value="best"), "other scores than its table"),
         (_set("scores", value=[]), "not an entry"),
@@ -89,7 +89,7 @@ def _set(*path: str | int, value: Any) -> Callable[[dict[str, Any]], None]:
         (_set("protocol", "settings", "matte", value="\x1b[31m"), "not an entry"),
         (_set("protocol", "settings", "conditions", value=["turned \u202e"]), "not an entry"),
         (_set("protocol", "settings", value={f"k{number}": 1 for number in range(101)}), "not an entry"),
-        (_set("speed", value={"images_per_second": 1e400, "hardware": "x"}), "Infinity is no number"),
+        (_set("speed", value={"images_per_second": 1e400, "hardware": "x"}), "Infinity is not a number"),
     ],
 )  # fmt: skip
 def test_a_hostile_entry_is_refused(entry: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
@@ -166,9 +166,9 @@ def _nulls(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_column("confidence", float("nan")), "no number between 0 and 1"),
-        (_column("confidence", float("inf")), "no number between 0 and 1"),
-        (_column("probability_of_label", -3.0), "no number between 0 and 1"),
+        (_column("confidence", float("nan")), "not a number between 0 and 1"),
+        (_column("confidence", float("inf")), "not a number between 0 and 1"),
+        (_column("probability_of_label", -3.0), "not a number between 0 and 1"),
         (_column("row_id", lambda values: values[1]), "a row_id twice"),
         (_column("row_id", None), "a row_id twice"),
         (_column("label", "nobody"), "counts an answer as right"),
@@ -305,8 +305,8 @@ def test_links_folders_and_strange_files_are_refused(entry: Path) -> None:
     found = {problem.file: problem.message for problem in check(board)}
     assert "plain files" in found["link.json"]
     assert "flat" in found["deep"]
-    assert "no file of an entry" in found["script.sh"]
-    assert "no file of an entry" in found["UPPER.json"]
+    assert "not a file of an entry" in found["script.sh"]
+    assert "not a file of an entry" in found["UPPER.json"]
     assert "without its entry" in found["alone.parquet"]
     assert len(found) == 5
 

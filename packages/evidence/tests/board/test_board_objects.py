@@ -141,11 +141,11 @@ def test_objects_that_are_not_the_datasets_are_found(
 @pytest.mark.parametrize(
     ("what", "column", "value", "words"),
     [
-        ("box", "x1", float("nan"), "has a x1 that is no number"),
+        ("box", "x1", float("nan"), "has a x1 that is not a number"),
         ("box", "row_id", "nowhere", "of an image that it does not have"),
-        ("box", "score", 0.001, "a box whose score is no number between 0.01 and 1"),
-        ("box", "score", 1.0005, "a box whose score is no number between 0.01 and 1"),
-        ("box", "score", float("nan"), "a box whose score is no number between 0.01 and 1"),
+        ("box", "score", 0.001, "a box whose score is not a number between 0.01 and 1"),
+        ("box", "score", 1.0005, "a box whose score is not a number between 0.01 and 1"),
+        ("box", "score", float("nan"), "a box whose score is not a number between 0.01 and 1"),
         ("object", "label", None, "without a class or an edge"),
         ("object", "status", "fine", "a status that there is not"),
         ("picture", "threshold", 0.9, "more or less than one threshold"),

@@ -244,7 +244,7 @@ def test_a_bad_model_info_is_a_sentence_and_nothing_is_written(
         import_model_info([good], tmp_path / "board", threat="L7")
     assert not (tmp_path / "board").exists()
     for text, said in (
-        ("[]", "no model_info"),
+        ("[]", "not a model_info"),
         ("{", "not JSON"),
         ('{"clean_acc": "1", "dataset": "cifar10"}', "threat"),
     ):

@@ -154,7 +154,7 @@ def test_the_same_run_twice_and_two_labels_are_found_across_processes(tmp_path: 
 def test_a_site_goes_to_its_own_folder_only(board: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
-    with pytest.raises(UserError, match="is no site of a board"):
+    with pytest.raises(UserError, match="is not a site of a board"):
         build(board, tmp_path / "thesis")
     with pytest.raises(UserError, match="is in the board"):
         build(board, board / "site")

@@ -102,7 +102,7 @@ def test_an_honest_entry_agrees(static: Path, tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["agrees"] for row in rows] == ["True"] * 61
-    assert rows[-1]["sample_id"] == "'=1+1"  # a stranger's name is no formula
+    assert rows[-1]["sample_id"] == "'=1+1"  # a stranger's name is not a formula
     # a seed that no one knew beforehand, each time another
     one, other = (verify(static, DATA, rows=3, device="cpu") for _ in range(2))
     assert one.seed != other.seed

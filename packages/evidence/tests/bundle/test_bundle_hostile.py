@@ -145,11 +145,11 @@ def test_a_name_with_a_hidden_end(members: Members, tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ({"external_attr": 0o120777 << 16}, "link"),
-        ({"external_attr": 0o010644 << 16}, "no plain file"),
-        ({"external_attr": 0o060644 << 16}, "no plain file"),
-        ({"external_attr": 0o040755 << 16 | 0x10}, "no plain file"),
+        ({"external_attr": 0o010644 << 16}, "not a plain file"),
+        ({"external_attr": 0o060644 << 16}, "not a plain file"),
+        ({"external_attr": 0o040755 << 16 | 0x10}, "not a plain file"),
         ({"compress_type": zipfile.ZIP_BZIP2}, "neither stored nor deflated"),
-        ({"compress_type": zipfile.ZIP_LZMA}, "neither stored nor deflated|no plain file"),
+        ({"compress_type": zipfile.ZIP_LZMA}, "neither stored nor deflated|not a plain file"),
     ],
 )
 def test_members_that_are_no_plain_files(
@@ -174,11 +174,11 @@ def _patched(path: Path, offset: int, form: str, value: int) -> Path:
     [
         (8, "<H", 0x1, "encrypted"),
         (8, "<H", 0x41, "encrypted"),
-        (8, "<H", 0x20, "no plain file"),
+        (8, "<H", 0x20, "not a plain file"),
         (10, "<H", 99, "neither stored nor deflated"),
         (20, "<L", 0x7FFFFFFF, "overlap|cannot be unpacked|not a ZIP"),
         (24, "<L", 50, "manifest|its header states"),
-        (34, "<H", 3, "no plain file"),
+        (34, "<H", 3, "not a plain file"),
         (42, "<L", 0, "overlap"),
         (16, "<L", 12345, "cannot be unpacked"),
     ],
@@ -266,7 +266,7 @@ def test_bombs(members: Members, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (lambda told: told.update(version=2), "newer Holdfast"),
         (lambda told: told.update(schema_version=99), "newer Holdfast"),
         (lambda told: told.update(version="1"), "wrong at 'version'"),
-        (lambda told: told.update(format="other"), "no bundle of Holdfast"),
+        (lambda told: told.update(format="other"), "not a bundle of Holdfast"),
         (lambda told: told.update(extra=1), "wrong at 'extra'"),
         (lambda told: told["files"].pop("README.txt"), "not in its manifest"),
         (lambda told: told["files"].update({"more.txt": {"bytes": 1, "sha256": "0" * 64}}), "is missing"),
@@ -311,7 +311,7 @@ def test_manifests_that_are_none(text: bytes, sentence: str, members: Members, t
     [
         ("spec.json", b'{"seed": NaN}', "no number"),
         ("spec.json", b'{"seed": 1e999}', "not finite"),
-        ("spec.json", b"[]", "no JSON object"),
+        ("spec.json", b"[]", "not a JSON object"),
         ("spec.json", b'{"dataset": "\\u001b[2J"}', "control character"),
         ("spec.json", b'{"a": "' + b"x" * (5 << 20) + b'"}', "more than"),
         ("environment.json", b"{", "not JSON"),

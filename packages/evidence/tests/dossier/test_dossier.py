@@ -258,7 +258,7 @@ def test_changed_files_and_foreign_documents_are_found(place, tmp_path):
     assert any("do not belong together" in fault for fault in check_seal(tmp_path / "copy"))
     (tmp_path / "copy" / "seal.json").write_text('{"files": {}, "bundles": {}}')
     faults = check_seal(tmp_path / "copy")
-    assert any("no whole seal" in fault for fault in faults) and "bundle.zip is not part of the dossier" in faults
+    assert any("not a whole seal" in fault for fault in faults) and "bundle.zip is not part of the dossier" in faults
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_bad_protocols_get_a_sentence(tmp_path, text, sentence):
 def test_bad_calls_get_a_sentence(place, tmp_path):
     with pytest.raises(UserError, match="not changed afterwards"):
         holdfast.audit_declare(protocol_file(place), place / "declaration.json")
-    with pytest.raises(UserError, match="is no declaration"):
+    with pytest.raises(UserError, match="is not a declaration"):
         (tmp_path / "x.json").write_text("{}")
         read_declaration(tmp_path / "x.json")
     with pytest.raises(UserError, match="iso-24029"):

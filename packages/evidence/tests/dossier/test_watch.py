@@ -157,7 +157,7 @@ def test_distances_do_not_see_photos_of_the_same_kind_as_nearer_or_farther():
     ("meddle", "words"),
     [
         (lambda s: (s.parent / "first").rename(s.parent / "gone"), "is not at"),
-        (lambda s: s.joinpath("series.json").write_text("{}"), "is no series"),
+        (lambda s: s.joinpath("series.json").write_text("{}"), "is not a series"),
         (lambda s: changed(s, lambda held: held["entries"][0].update(model="other")), "entry 1 was changed"),
         (lambda s: s.joinpath("series.json").unlink() or shutil.rmtree(s.parent / "month"), "month"),
     ],
@@ -194,7 +194,7 @@ def test_what_else_is_refused(series, tmp_path):
     shutil.copytree(runs / "first", runs / "copy")
     with pytest.raises(UserError, match="already, as number 1"):
         holdfast.audit_watch(series, runs / "copy")
-    with pytest.raises(UserError, match="no series yet"):
+    with pytest.raises(UserError, match="not a series yet"):
         holdfast.audit_watch(tmp_path / "none")
     with pytest.raises(UserError, match="photos= are two things"):
         holdfast.audit_watch(series, runs / "again", photos="x")

@@ -160,9 +160,9 @@ def open_database(place: str | Path) -> Database:
     url = str(place) if "://" in str(place) else f"sqlite:///{Path(place).expanduser().absolute()}"
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # a port that is no number, often a password with @ : or / in it
+    except (ArgumentError, ValueError):  # a port that is not a number, often a password with @ : or / in it
         raise UserError(
-            "this is no URL of a database; sqlite:///FILE and postgresql://USER@HOST/NAME are, with special "
+            "this is not a URL of a database; sqlite:///FILE and postgresql://USER@HOST/NAME are, with special "
             "characters of a password as %40 and the like"
         ) from None
     backend = parsed.get_backend_name()

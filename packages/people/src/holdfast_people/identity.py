@@ -104,7 +104,7 @@ def find_invitation(connection: Connection, token: str, *, now: float) -> Invita
 
 
 def was_invitation(connection: Connection, token: str) -> bool:
-    """Return whether a token was ever an invitation: an old link is no guess."""
+    """Return whether a token was ever an invitation: an old link cannot be guessed."""
     known = select(invitations.c.id).where(invitations.c.token_sha256 == _hashed(token))
     return connection.scalar(known) is not None
 

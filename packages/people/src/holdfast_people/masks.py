@@ -92,7 +92,7 @@ def save(
     """Make a mask the newest version; it is in its PNG when this returns.
 
     Sending the same again changes nothing. ``base`` is the version that it was drawn upon, 0 if there was none. What
-    the same ``editor`` (an open page) saved last is no conflict to it: its answer may have been lost on the way.
+    the same ``editor`` (an open page) saved last is not a conflict for it: its answer may have been lost on the way.
     """
     drawing = notice(connection, get_drawing(connection, mask_image_id, lock=True), now=now)
     newest = get_version(connection, drawing.id, drawing.version) if drawing.version else None

@@ -82,7 +82,7 @@ def test_the_later_one_is_told(database: Database, tmp_path: Path) -> None:
     conflict = save(database, a_mask(2), ben, 0)
     assert isinstance(conflict, masks.Conflict) and np.array_equal(conflict.newest.mask(), a_mask(1))
     assert np.array_equal(on_disk(tmp_path / "masks/ball/a.png"), a_mask(1))
-    # The same mask again is no conflict: its first answer may have been lost, or both drew the same.
+    # The same mask again is not a conflict: its first answer may have been lost, or both drew the same.
     again = save(database, a_mask(1), ann, 0)
     assert isinstance(again, masks.Version) and again.version == 1
     second = save(database, a_mask(2), ben, 1, done=True)
@@ -142,7 +142,7 @@ def test_changes_from_outside_become_versions(database: Database, tmp_path: Path
         assert path.with_name("a.png.unreadable").read_bytes() == data, "what is not ours is put aside, not replaced"
     cv2.imwrite(str(path), a_mask(2).astype(np.uint8) * 255, [cv2.IMWRITE_PNG_COMPRESSION, 9])
     mask_sets.reconcile(database, set_id, now=5.0)
-    assert newest(database).version == 2, "the same mask in other bytes is no new version"
+    assert newest(database).version == 2, "the same mask in other bytes is not a new version"
     with database.reading() as connection:
         assert mask_exchange.count_statuses(connection, set_id) == {
             "new": 1, "automatic": 0, "draft": 1, "done": 0, "all": 2, "doubtful": 0,

@@ -124,7 +124,7 @@ def test_a_server_that_is_gone_says_so(postgres_url: str, postgres_server: str) 
         ("sqlite://", "kept in a file"),
         ("sqlite:///:memory:", "kept in a file"),
         ("postgresql://nobody:secret@/people?host=nowhere-at-all", r"nobody:\*\*\*@.* cannot be opened"),
-        ("://", "is no URL of a database"),
+        ("://", "is not a URL of a database"),
     ],
 )
 def test_what_cannot_be_opened_is_named(where: str, message: str) -> None:

@@ -152,7 +152,7 @@ def test_what_is_missing_is_said(database: Database, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=said):
             made(database, tmp_path, pool=str(pool), sentinels=str(known), kind="naturalness",
                  settings=Settings(rule="", stop=stop))  # fmt: skip
-    with pytest.raises(UserError, match="needed at least"):  # the pool's own images are no controls
+    with pytest.raises(UserError, match="needed at least"):  # the pool's own images are not controls
         made(database, tmp_path, pool=str(pool), sentinels=str(pool))
     (pool / "disc" / "0.png").write_bytes(b"no image")
     found, rows = made(database, tmp_path, pool=str(pool), sentinels=str(known))

@@ -78,7 +78,7 @@ def grown(mask: Mask, radius: float) -> Mask:
     if not mask.any() or mask.all():
         return mask.copy()
     reach = abs(radius) * float(np.sqrt(mask.sum()))
-    # The image's edge is no edge of the object: an animal that is cut off there continues beyond it.
+    # The image's edge is not an edge of the object: an animal that is cut off there continues beyond it.
     inside = mask if radius < 0 else ~mask
     depth = cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_PRECISE)
     if radius > 0:

@@ -80,7 +80,7 @@ def load_imagenet_c(name: Name, *, masks: Path | None = None) -> Collection:
                 continue
             for wnid in reading.visible_folders(folder):
                 if not is_wnid(wnid):
-                    problems.append(Problem(f"{corruption}/{severity}/{wnid}", "the folder's name is no WordNet id"))
+                    problems.append(Problem(f"{corruption}/{severity}/{wnid}", "the folder's name is not a WordNet id"))
                     continue
                 classes.add(wnid)
                 samples += [
@@ -211,7 +211,7 @@ def load_by_wnid(name: Name, *, masks: Path | None = None) -> Collection:
     """
     root, mask_format = _class_root(name, is_wnid, "named by WordNet ids such as n01443537")
     problems: list[Problem] = []
-    folders = _expected(root, is_wnid, "is no WordNet id", problems)
+    folders = _expected(root, is_wnid, "is not a WordNet id", problems)
     samples = [sample for folder in folders for sample in read_class(root, folder, folder, problems)]
     if name.scheme == "imagenet-r":
         stems = [_RENDITION.fullmatch(sample.sample_id.rpartition("/")[2]) for sample in samples]
@@ -231,7 +231,7 @@ def load_v2(name: Name, *, masks: Path | None = None) -> Collection:
     """
     root, mask_format = _class_root(name, _is_index, "numbered from 0 to 999")
     problems: list[Problem] = []
-    folders = sorted(_expected(root, _is_index, "is no number from 0 to 999", problems), key=int)
+    folders = sorted(_expected(root, _is_index, "is not a number from 0 to 999", problems), key=int)
     wnids = imagenet_space().wnids
     twice = next((second for first, second in pairwise(folders) if int(first) == int(second)), "")
     if twice:

@@ -37,7 +37,7 @@ TWELVE_CLASSES = {
 MASK_FOLDERS = (("standard_masks", "auto"), ("masks", "red"))
 """Mask folders, best first, and how their files are read."""
 
-_GENERATED = "generated_background"  # the one condition that is no registered scenario
+_GENERATED = "generated_background"  # the one condition that is not a registered scenario
 _MOVED = frozenset({"random_background", _GENERATED})  # where the original's mask need not fit
 
 
@@ -231,7 +231,7 @@ class NumpyMask:
             stream.seek(0)
             values = np.load(stream, allow_pickle=False)
         except (ValueError, EOFError, OSError) as error:
-            raise SampleError(f"the mask {Path(self.path).name} is no NumPy array: {error}") from error
+            raise SampleError(f"the mask {Path(self.path).name} is not a NumPy array: {error}") from error
         mask: Mask = values != 0
         return mask
 

@@ -346,7 +346,7 @@ def _row(group: _Group, classes: Sequence[str] | None) -> dict[str, Any]:
 def _text(group: _Group, extension: str) -> str:
     offset, size = group.members[extension]
     if size > _LABEL_LIMIT:
-        raise SampleError(f"its .{extension} member of {size:,} bytes is no label")
+        raise SampleError(f"its .{extension} member of {size:,} bytes is not a label")
     try:
         return read_range(group.shard, offset, size).decode()
     except UnicodeDecodeError:

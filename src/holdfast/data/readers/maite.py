@@ -62,7 +62,7 @@ def _dataset(name: str) -> Any:
     target = find_attribute(Name("maite", name))[0]
     dataset = target() if isinstance(target, type) else target
     if not all(hasattr(dataset, part) for part in ("__getitem__", "__len__", "metadata")):
-        raise UserError(f"maite:{name} is no MAITE dataset: it needs __getitem__, __len__ and metadata")
+        raise UserError(f"maite:{name} is not a MAITE dataset: it needs __getitem__, __len__ and metadata")
     return dataset
 
 

@@ -150,7 +150,7 @@ def load(name: Name, *, device: str) -> HeatMapDetector:
         weights = checkpoint.read_state(folder / "model.safetensors")[0]
         return _assembled(str(options.get("name") or name.name), config, facts, weights, device)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder} is no folder of a small detector: {type(error).__name__}: {error}") from None
+        raise UserError(f"{folder} is not a folder of a small detector: {type(error).__name__}: {error}") from None
 
 
 def _assembled(

@@ -119,6 +119,6 @@ def load_ultralytics(name: Name, *, device: str) -> UltralyticsDetector:
     checked(name, {"task": str})
     target, _ = find_attribute(name)
     if not (hasattr(target, "predict") and isinstance(getattr(target, "names", None), Mapping)):
-        raise UserError(f"ultralytics:{name.name} is no model of ultralytics: it has no predict and names")
+        raise UserError(f"ultralytics:{name.name} is not a model of ultralytics: it has no predict and names")
     labels = LabelSpace(tuple(str(target.names[place]) for place in sorted(target.names)))
     return UltralyticsDetector(display_name(name, name.name), target, labels, weights_sha256(target.model))

@@ -162,7 +162,7 @@ def layout_of(shape: Sequence[Any], file_name: str) -> tuple[bool, tuple[int, in
 def read_sidecar(file: Path) -> tuple[dict[str, Any], LabelSpace | None]:
     """Return the options that the sidecar of a file states, and the names of the outputs; nothing if there is none.
 
-    Raises UserError: it is no TOML, or has a key or a value that no option has.
+    Raises UserError: it is not TOML, or has a key or a value that no option has.
     """
     sidecar = file.with_name(file.name + SIDECAR)
     if not sidecar.is_file():

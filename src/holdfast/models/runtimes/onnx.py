@@ -53,7 +53,7 @@ def external_files(file: Path) -> list[Path]:
     """
     content = memoryview(file.read_bytes())
     try:
-        # ONNX Runtime's own format is no protobuf; it keeps its weights inside.
+        # ONNX Runtime's own format is not protobuf; it keeps its weights inside.
         locations = set() if bytes(content[4:8]) == b"ORTM" else set(_locations(content, "model"))
     except ValueError as error:
         raise UserError(f"{file.name} is not an ONNX model that onnxruntime can load: {error}") from error

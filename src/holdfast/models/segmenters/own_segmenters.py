@@ -144,7 +144,7 @@ def _layout_of_answer(
     flat = len(shape) == 3 or (len(shape) == 4 and 1 in (shape[1], shape[3]))
     if asked == "classes" or (asked == "auto" and flat and (whole or len(shape) == 3)):
         if not flat:
-            raise UserError(f"{name} answers with shape {shape}, which are no class maps (n, height, width)")
+            raise UserError(f"{name} answers with shape {shape}, which are not class maps (n, height, width)")
         return "maps", None
     if len(shape) != 4:
         raise UserError(

@@ -115,7 +115,7 @@ def row_key(
 def ask_ids(
     spec: AskSpec, prepared: Prepared, models: Sequence[Asked], distractors: Distractors
 ) -> Callable[[AskJob], list[str]]:
-    """Return a function from a job to its row ids. Synonyms are no part of them: they change only the reading."""
+    """Return a function from a job to its row ids. Synonyms are not part of them: they change only the reading."""
     dataset, classes = prepared.collection.name, list(prepared.collection.classes)
 
     def ids(job: AskJob) -> list[str]:
@@ -298,7 +298,7 @@ class Questioning:
             images = [picture.image for picture, _, _ in some if picture.image is not None]
             texts = answer(images, [asked.text for _, asked, _ in some])
             if len(texts) != len(some) or not all(isinstance(text, str) for text in texts):
-                raise SampleError(f"the model gave {len(texts)} answers to {len(some)} questions, or some are no text")
+                raise SampleError(f"the model gave {len(texts)} answers to {len(some)} questions, or some are not text")
             return list(texts)
 
         return [_unicode(answer) for answer in answer_each(ask, batch)]

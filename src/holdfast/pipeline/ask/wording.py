@@ -312,7 +312,7 @@ def _check_mined(spec: AskSpec) -> None:
     mined = json_object(record).get("models", [])  # none: not a mined set, or not one of ours
     if any(_without_options(str(name)) == _without_options(spec.distractor) for name in mined):
         raise UserError(
-            f"{spec.distractor} took part in choosing these images, so its best wrong class is no neutral one; take "
+            f"{spec.distractor} took part in choosing these images, so its best wrong class is not a neutral one; take "
             "another --distractor"
         )
 

@@ -37,7 +37,7 @@ SAME_ERRORS = 100
 """A model that fails on so many images in the same way, and has answered for none before, is not asked further."""
 
 NO_LABELS = LabelMap((), (), (), "")
-"""Of a model whose outputs are no classes."""
+"""Of a model whose outputs are not classes."""
 
 RELEASED = Rendered(np.zeros((0, 0, 3), np.uint8))
 

@@ -226,7 +226,7 @@ def strategies_of(file: str, chosen: Sequence[str], classes: Sequence[str], *, d
         known = {}
         for name, table in read_toml(path, "--prompts").items():
             if not isinstance(table, dict):
-                raise UserError(f"{path} must have a table per strategy, and {name!r} is no table")
+                raise UserError(f"{path} must have a table per strategy, and {name!r} is not a table")
             known[name] = prompts_of_table(table, f"{name} in {path.name}", classes, strict=bool(file))
     else:
         known = drawn_strategies()

@@ -161,7 +161,7 @@ def load_filler(name: str) -> Inpainting | None:
         return None
     file = Path(name.removeprefix(_FILL))
     if not name.startswith(_FILL) or not file.is_file():
-        raise UserError(f"--fill {name} is no network that is known: migan:FILE names an ONNX file of MI-GAN")
+        raise UserError(f"--fill {name} is not a network that is known: migan:FILE names an ONNX file of MI-GAN")
     digest = _checked(file)
     inputs = [(entry.type, len(entry.shape)) for entry in _session(file).get_inputs()]
     if inputs != [("tensor(uint8)", 4)] * 2:

@@ -71,7 +71,7 @@ def _evaluated(run: Run, spec: ModesSpec) -> ExplainedAnswers:
     ]
     if rows.empty:
         raise UserError(f"{run.path} has no answers to images as they are; evaluate with --scenarios original")
-    # Right if the table says so: an alias is no error.
+    # Right if the table says so: an alias is not an error.
     rows[answer] = np.where(
         rows[right], rows["sample_id"].map(samples["label"].astype(str)), rows[answer].fillna("no answer")
     )

@@ -46,7 +46,7 @@ def check(spec: MineSpec) -> list[str]:
     if not spec.oracle:
         raise UserError(
             "shared failures are wrong labels more often than other images, so an oracle has to judge them; name one "
-            "that is no surrogate and no target: --oracle O (holdfast ls oracles)"
+            "that is neither a surrogate nor a target: --oracle O (holdfast ls oracles)"
         )
     plain = {name: name.partition("?")[0] for name in (*spec.surrogates, *spec.targets)}
     twice = sorted(set(spec.surrogates) & set(spec.targets)) or sorted(
@@ -60,7 +60,7 @@ def check(spec: MineSpec) -> list[str]:
     judged = next((name for name, model in plain.items() if model in judges), None)
     if judged is not None:
         raise UserError(
-            f"the oracle {spec.oracle} is the model {judged}; choose one that is no surrogate and no target"
+            f"the oracle {spec.oracle} is the model {judged}; choose one that is neither a surrogate nor a target"
         )
     most = spec.use or len(spec.surrogates)
     if spec.use and not 2 <= spec.use <= len(spec.surrogates):

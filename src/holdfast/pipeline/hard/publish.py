@@ -45,7 +45,7 @@ def read_hard_set(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
             for name in ("answers", "selection")
         )
         if not isinstance(facts, dict):
-            raise ValueError("summary.json is no table of facts")
+            raise ValueError("summary.json is not a table of facts")
         wrong = [name for name, kind in _FACTS.items() if not isinstance(facts.get(name), kind)]
         wrong += [name for name in _ANSWERS if name not in answers]
         images = answers.join(selection[list(_SELECTED)])
@@ -123,7 +123,7 @@ def publish(mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, An
 
 
 def _file(sample: Sample, content: str) -> bytes:
-    """Return an image's file as it was classified; a drawn scene, which is no file, as PNG."""
+    """Return an image's file as it was classified; a drawn scene, which is not a file, as PNG."""
     try:
         data = unchanged_file(sample, content)
     except SampleError as error:
@@ -165,7 +165,7 @@ def _top_two(
 ) -> list[tuple[str, str]]:
     """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor."""
     # Among the classes of the hard set, as only these can be asked about; among all where it has but one. Empty for an
-    # oracle that is no classifier.
+    # oracle that is not a classifier.
     first = getattr(oracle, "members", (oracle,))[0]
     classifier = getattr(first, "classifier", None)
     if classifier is None:

@@ -85,7 +85,7 @@ def _last_maps(module: Any, classifier: Any, size: int) -> list[Any]:
     last: dict[tuple[int, ...], Any] = {}
 
     def note(layer: Any, inputs: Any, output: Any) -> None:
-        # One value a channel, which is what pooling leaves, is no map.
+        # One value a channel, which is what pooling leaves, is not a map.
         if output.ndim == 4 and output.shape[-1] > 1 and isinstance(layer, torch.nn.Conv2d):
             last[tuple(output.shape[-2:])] = layer
         elif output.ndim == 3 and output.shape[1] > 1 and isinstance(layer, torch.nn.LayerNorm):

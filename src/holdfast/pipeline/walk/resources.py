@@ -140,7 +140,7 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tenso
 LARGEST_DEFAULT = 256  # pixels a side where neither --size nor the generator says
 
 _SPEED_ONLY = ("batch_size", "deterministic")
-"""Options of a walk that change its result by rounding at most, so that they are no part of a row's name."""
+"""Options of a walk that change its result by rounding at most, so that they are not part of a row's name."""
 
 
 @dataclass(frozen=True)

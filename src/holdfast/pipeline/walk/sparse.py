@@ -172,7 +172,9 @@ def read_mask(path: Path) -> SparseMask:
             mask = np.asarray(file.get_tensor("mask"))
             facts = json.loads((file.metadata() or {})["holdfast"])
     except (SafetensorError, KeyError, ValueError, OSError, RecursionError) as error:
-        raise UserError(f"{path.name} is no sparse mask that holdfast perturb --find-sparse wrote: {error}") from error
+        raise UserError(
+            f"{path.name} is not a mask of holdfast perturb --find-sparse: {error}"
+        ) from error
     if not isinstance(facts, dict) or not mask.any():
         raise UserError(f"the sparse mask {path.name} lets nothing move: no walk could start")
     return SparseMask(mask.astype(bool), facts)

@@ -204,7 +204,7 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
         Column("n", "Maps", "integer"),
         Column("share", "Share", "percent", "low", "high", hint="of the map on the foreground"),
         Column("area", "Area", "percent", hint="of the image that the foreground covers"),
-        ranged("ratio", "Share / area", "number", digits=2, hint="1 is no preference"),
+        ranged("ratio", "Share / area", "number", digits=2, hint="1 means no preference"),
         ranged("hits", "Maximum on it", hint="pointing game"),
         ranged("change", "Change", "points", hint="of the share against originals"),
         Column("empty", "Empty maps", "integer", hint="zero everywhere: no share"),

@@ -264,7 +264,7 @@ def png_tile(caption: str, png: bytes) -> Tile:
 
 
 def jpeg_size(jpeg: bytes) -> tuple[int, int]:
-    """Return width and height; zeros for bytes that are no JPEG or too many."""
+    """Return width and height; zeros for bytes that are not JPEG or too many."""
     from PIL import Image, UnidentifiedImageError
 
     if not jpeg or len(jpeg) > LARGEST_PICTURE:

@@ -95,7 +95,7 @@ def read_walks(rows: ReportRows) -> ReportWalks | None:
     runs = rows.runs_with(ds.field("kind") == DYNAMIC)
     try:
         images = paired(table)
-    except ValueError as error:  # the parameters are no JSON
+    except ValueError as error:  # the parameters are not JSON
         raise UserError(f"the walks of {', '.join(run.run_id for run in runs)} cannot be read: {error}") from error
     if images.empty:
         return None

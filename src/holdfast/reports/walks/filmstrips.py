@@ -184,7 +184,7 @@ def _summary(record: dict[Any, Any]) -> str:
         "budget": " The walk took all its steps.",
         "rejected": " One step further the oracle rejects.",
         "fooled": " The walk stopped when the model was fooled.",
-        "not_finite": " The walk ended in a value that is no number.",
+        "not_finite": " The walk ended in a value that is not a number.",
     }.get(str(record["stop"]), "")
     return f"On the kept image{steps} the model {end}.{why}"
 

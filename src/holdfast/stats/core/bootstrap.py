@@ -247,7 +247,7 @@ NO_DONORS = SharedClusters()
 def shared_donors(residuals: ArrayLike, photo: Codes, donor: Codes) -> SharedClusters:
     """Return what donors do to the interval of a statistic, from what each cell (image) adds to its deviation.
 
-    For statistics that are no means, such as average precision or mIoU: their resamples of images are stretched to the
+    For statistics that are not means, such as average precision or mIoU: their resamples of images are stretched to the
     two-way variance of their linear part. Cells of a difference that have no donor count with those of their image.
     """
     values, lent = np.asarray(residuals, np.float64), donor >= 0

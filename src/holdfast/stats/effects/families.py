@@ -319,7 +319,7 @@ def shape_share(counts: Counts) -> pd.DataFrame:
     named after their ``shape`` (the image's class), their ``texture`` (the style's) or ``neither``, among the dataset's
     classes; ``share`` = shape / (shape + texture) with Wilson's interval on n / (design effect), two-way over images
     and styles. As published, only images whose original the model names rightly count (all where there are none).
-    Images answered with neither are no part of the share: read it together with their number.
+    Images answered with neither are not part of the share: read it together with their number.
     """
     cells = counts.cells.assign(
         **{name: counts.cells[name].astype(str) for name in ("model", "trained_on", "label", "donor_label")}

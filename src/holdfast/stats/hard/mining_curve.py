@@ -16,7 +16,7 @@ from holdfast.stats.core.bootstrap import RESAMPLES, Floats, estimated, ratio, r
 from holdfast.stats.hard.mining import share, shared
 
 MOST_SUBSETS = 1_000  # Subsets of one size; of more, so many are drawn at random
-FEWEST_POINTS = 3  # A curve of three parameters through fewer is no finding
+FEWEST_POINTS = 3  # A curve of three parameters through fewer is not a finding
 
 _RATES = np.geomspace(0.02, 8, 400)  # neighbours are 1.5 % apart, which is finer than any data here resolves
 

@@ -75,7 +75,7 @@ def paired(rows: pa.Table, *, space: str | None = None) -> pd.DataFrame:
 
 
 def setting_from(text: str) -> dict[str, Any]:
-    """Return a walk's parameters; empty if the text is no JSON object."""
+    """Return a walk's parameters; empty if the text is not a JSON object."""
     try:
         setting = stored_object(text, "parameters")
     except (ValueError, RecursionError):

@@ -144,7 +144,7 @@ def files_of(given: Iterable[Path]) -> tuple[list[EntryProblem], list[Path]]:
             elif path.is_dir():
                 problems.append(EntryProblem(name, "is a folder, and a board is flat"))
             elif path.suffix not in (".json", ".parquet") or not _STEM.fullmatch(path.stem):
-                problems.append(EntryProblem(name, "is no file of an entry: those are ID.json and ID.parquet"))
+                problems.append(EntryProblem(name, "is not a file of an entry: those are ID.json and ID.parquet"))
             elif path.suffix == ".parquet" and not path.with_suffix(".json").exists():
                 problems.append(EntryProblem(name, "is a table without its entry"))
             else:

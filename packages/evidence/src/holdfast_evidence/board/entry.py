@@ -175,7 +175,7 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         if not path.is_file():
             raise UserError(f"there is no file {path.name}")
         if path.stat().st_size > most:
-            raise UserError(f"{path.name} is larger than {most} bytes: that is no entry")
+            raise UserError(f"{path.name} is larger than {most} bytes: that is not an entry")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path.name} cannot be read: {error}") from error

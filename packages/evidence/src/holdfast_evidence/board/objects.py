@@ -87,7 +87,7 @@ def part_of(table: pa.Table, what: str) -> pa.Table:
 def check_contents(rows: pa.Table, name: str) -> None:
     """Raise a UserError for objects and boxes that no run would write; images are checked as other rows are."""
     if rows["what"].null_count or set(codes_of(rows, "what")[1]) - set(PARTS):
-        raise UserError(f"{name} has a row that is no image, object or box")
+        raise UserError(f"{name} has a row that is not an image, object or box")
     pictures, objects, boxes = (part_of(rows, what) for what in PARTS)
     for table, answered in ((objects, pictures), (boxes, keep(pictures, "status", "ok"))):
         if not pc.all(pc.is_in(_ids(table), value_set=_ids(answered)), min_count=0).as_py():
@@ -96,7 +96,7 @@ def check_contents(rows: pa.Table, name: str) -> None:
             raise UserError(f"{name} has an object or a box without a class or an edge")
     for column in (*CORNERS, "area"):
         if not np.isfinite(rows[column].drop_null().to_numpy()).all():
-            raise UserError(f"{name} has a {column} that is no number")
+            raise UserError(f"{name} has a {column} that is not a number")
     keys = list(zip(objects["row_id"].to_pylist(), objects["object_id"].to_pylist(), strict=True))
     if len(set(keys)) < len(keys) or any(key[1] is None for key in keys):
         raise UserError(f"{name} has an object of an image twice, or one without an object_id")
@@ -106,7 +106,7 @@ def check_contents(rows: pa.Table, name: str) -> None:
         raise UserError(f"{name} has an object without crowd, target or area")
     scores = boxes["score"].to_numpy()
     if boxes["score"].null_count or (len(scores) and not LEAST_SCORE - 1e-6 <= scores.min() <= scores.max() <= 1):
-        raise UserError(f"{name} has a box whose score is no number between {LEAST_SCORE} and 1")
+        raise UserError(f"{name} has a box whose score is not a number between {LEAST_SCORE} and 1")
     if max(Counter(boxes["row_id"].to_pylist()).values(), default=0) > MOST_PREDICTIONS:
         raise UserError(f"{name} has more than {MOST_PREDICTIONS} boxes in an image")
     thresholds = pc.unique(keep(pictures, "status", "ok")["threshold"])

@@ -155,7 +155,7 @@ def model_info(path: Path, *, threat: str = "") -> Entry:
     """Return one file as an entry: ``standard_accuracy`` and ``robust_accuracy``, or accuracies under corruptions."""
     content = parse_foreign_json(read_text(path), path.name)
     if not isinstance(content, dict) or "clean_acc" not in content:
-        raise UserError(f"{path.name} is no model_info of RobustBench: it has no clean_acc")
+        raise UserError(f"{path.name} is not a model_info of RobustBench: it has no clean_acc")
     if not threat:
         folder = path.resolve().parent.name
         threat = "corruptions" if any(name in content for name in CORRUPTED) else folder

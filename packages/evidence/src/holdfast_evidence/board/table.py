@@ -154,7 +154,7 @@ def _schema(schema: pa.Schema, name: str, wanted_schema: pa.Schema) -> None:
     if schema.names != wanted_schema.names:
         strange = sorted(set(schema.names) ^ set(wanted_schema.names))
         what = f"differs in {', '.join(strange)[:200]}" if strange else "has its columns in another order"
-        raise UserError(f"{name} is no table of predictions: it {what}")
+        raise UserError(f"{name} is not a table of predictions: it {what}")
     for field, wanted in zip(schema, wanted_schema, strict=True):
         given = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if _is_text(wanted.type):
@@ -165,7 +165,7 @@ def _schema(schema: pa.Schema, name: str, wanted_schema: pa.Schema) -> None:
         else:
             fine = given == wanted.type
         if not fine:
-            raise UserError(f"{name} is no table of predictions: {field.name} is {field.type}, not {wanted.type}")
+            raise UserError(f"{name} is not a table of predictions: {field.name} is {field.type}, not {wanted.type}")
 
 
 def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
@@ -181,7 +181,7 @@ def _contents(rows: pa.Table, name: str, entry: Entry) -> None:
                 continue
             numbers = (values.drop_null() if values.null_count else values).to_numpy()
             if not -0.001 <= numbers.min() <= numbers.max() <= 1.001:  # neither does NaN
-                raise UserError(f"{name} has a {column} that is no number between 0 and 1")
+                raise UserError(f"{name} has a {column} that is not a number between 0 and 1")
         elif _is_text(values.type) or pa.types.is_list(values.type):
             _texts(values, column, name)
     for column in _NEEDED:

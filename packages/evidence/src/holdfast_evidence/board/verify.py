@@ -144,7 +144,7 @@ def verify(
             raise UserError(f"{path} has {len(entries)} measured entries; name the JSON file of one")
         path = entries[0]
     if path.suffix != ".json" or not path.is_file():
-        raise UserError(f"{path} is no entry; name its JSON file, with the table next to it")
+        raise UserError(f"{path} is not an entry; name its JSON file, with the table next to it")
     if rows < 1 or not 0 <= tolerance <= 1 or not 0 <= allow < 1:
         raise UserError("--rows must be 1 or more, --tolerance from 0 to 1, and --allow from 0 to less than 1")
     kept: list[tuple[Entry, pa.Table]] = []

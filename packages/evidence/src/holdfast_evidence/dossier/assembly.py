@@ -101,7 +101,7 @@ def check_seal(folder: str | Path) -> list[str]:
     present = [name for name in files if (place / Path(name).name).is_file()]
     faults += [f"{name} was changed" for name in present if file_sha256(place / Path(name).name) != files[name]]
     if not bundles or "dossier.pdf" not in files:
-        faults.append(f"{SEAL} does not name dossier.pdf and a bundle at least: it is no whole seal")
+        faults.append(f"{SEAL} does not name dossier.pdf and a bundle at least: it is not a whole seal")
     extra = sorted(path.name for path in place.iterdir() if path.is_file() and path.name not in (*files, SEAL))
     faults += [f"{name} is not part of the dossier" for name in extra]
     document = (place / "dossier.pdf").read_bytes() if (place / "dossier.pdf").is_file() else b""
@@ -124,7 +124,7 @@ def _read_map(name: str) -> dict[str, Any]:
     try:
         items = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{name} is no TOML: {error}") from None
+        raise UserError(f"{name} is not TOML: {error}") from None
     if not isinstance(items.get("item"), list) or not all(isinstance(item, dict) for item in items["item"]):
         raise UserError(f"{name} has no [[item]] with clause, asks and needs; see packages/evidence/docs/dossier.md")
     return {"title": str(items.get("title", Path(name).stem)), **items}

@@ -59,7 +59,9 @@ def watch(
     if run is not None and photos is not None:
         raise UserError("a run and --photos are two things to add: call watch once for each")
     if run is None and not (folder / SERIES).is_file():
-        raise UserError(f"{series} is no series yet: holdfast audit watch {series} RUN begins one with its first run")
+        raise UserError(
+            f"{series} is not a series yet: holdfast audit watch {series} RUN begins one"
+        )
     with writing(folder):
         entries = _read(folder / SERIES)
         entry: dict[str, Any] = {"number": len(entries)}
@@ -87,7 +89,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     held = read_json(path)
     entries = held.get("entries")
     if held.get("format") != FORMAT or not isinstance(entries, list):
-        raise UserError(f"{path} is no series of holdfast audit watch")
+        raise UserError(f"{path} is not a series of holdfast audit watch")
     before = ""
     for number, entry in enumerate(entries, start=1):
         own = {name: value for name, value in dict(entry).items() if name != "fingerprint"}
@@ -182,7 +184,7 @@ def _model(results: Results, model: str | None) -> str:
             f"{results.path} is a run of detectors; watch keeps series of classifiers, compare holds two runs"
         )
     if results.rounds:
-        raise UserError(f"{results.path} stopped early, so its answers are no fixed sample: add a run of eval")
+        raise UserError(f"{results.path} stopped early, so its answers are not a fixed sample: add a run of eval")
     models = results.counts.models
     if model is None and len(models) == 1:
         return str(models[0])

@@ -52,7 +52,7 @@ def t_in_p(table: Printed) -> Iterator[AuditFinding]:
         ratio = estimate.size.over(error.rounded) if estimate and error and error.value > 0 else None
         if p and columns["p"] and _holds_t(table, row):
             expected = f"{2 * float(scipy_stats.norm.sf(ratio.middle)):.2g}" if ratio else ""
-            why = "is estimate / standard error" if ratio and ratio.meets(p.size) else "is no probability"
+            why = "is estimate / standard error" if ratio and ratio.meets(p.size) else "is not a probability"
             about = f"; p is about {expected}." if ratio else "."
             sentence = f"{p.text} in the p column {why}: a t-value{about}"
             yield table.slip("t_in_p", row, columns["p"], p.text, expected, sentence)
@@ -63,7 +63,7 @@ def t_in_p(table: Printed) -> Iterator[AuditFinding]:
 
 
 def _holds_t(table: Printed, row: int) -> bool:
-    """Return whether a cell of the p column is no probability, or is the t-value and too small for its p."""
+    """Return whether a cell of the p column is not a probability, or is the t-value and too small for its p."""
     p, size = table.figure(row, table.column("p")), _t_size(table, row)
     if not p:
         return False

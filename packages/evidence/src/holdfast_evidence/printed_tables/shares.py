@@ -59,7 +59,7 @@ TRAININGS = 10  # means of so many trainings at most are recognised as such
 FEW_CELLS = 4
 MOST = 0.75
 ENOUGH_TOTALS = 2  # that are means of their classes, where nothing says how large the classes are
-BY_CHANCE = 1e-6  # how likely values that are no shares may look like shares
+BY_CHANCE = 1e-6  # how likely values that are not shares may look like shares
 
 
 def _named(table: Printed) -> list[str]:
@@ -98,7 +98,7 @@ def _countable(table: Printed, sizes: list[int | None]) -> tuple[int, list[Cell]
 def _trainings(table: Printed, cells: list[Cell], sizes: list[int | None], by_chance: float) -> int:
     """Return of how many trainings cells are means: several if they are shares of so many times the images only.
 
-    Not if a figure that is no share would be taken for one more often than ``by_chance``.
+    Not if a figure that is not a share would be taken for one more often than ``by_chance``.
     """
     misses = [sum(not _fits(table, cell, sizes, runs) for cell in cells) for runs in range(1, TRAININGS + 1)]
     if len(cells) <= FEW_CELLS or misses[0] <= max(1, len(cells) / 5) or 0 not in misses:
@@ -124,7 +124,7 @@ def _look_so(table: Printed, cells: list[Cell], sizes: list[int | None], runs: i
 
 
 def _chance(table: Printed, cells: list[Cell], sizes: list[int | None], runs: int) -> float:
-    """Return how likely a figure that is no share looks like one: what part of all figures are shares."""
+    """Return how likely a figure that is not a share looks like one: what part of all figures are shares."""
     chances = [
         2 * printed.half * size * runs / (100 if table.percent(column) else 1)
         for row, column in cells

@@ -32,7 +32,7 @@ def mean_over_trainings(values: Floats) -> Estimate:
     Trainings are crossed with scenes, as readers are with cases in radiology (Dorfman, Berbaum and Metz 1992, degrees
     of freedom of Hillis 2007), so few trainings give a wide interval. With one training it covers other scenes only.
 
-    ``values``: (trainings, scenes), or jackknife pseudo-values of a measure that is no mean.
+    ``values``: (trainings, scenes), or jackknife pseudo-values of a measure that is not a mean.
     """
     trainings, scenes = values.shape
     if scenes < 2:

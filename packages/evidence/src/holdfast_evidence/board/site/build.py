@@ -171,7 +171,7 @@ def _may_write(board: Path, out: Path) -> None:
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise UserError(f"--out {out} is not a folder")
     if out.is_dir() and any(out.iterdir()) and not all((out / name).is_file() for name in STATIC):
-        raise UserError(f"--out {out} has files in it and is no site of a board: give the site its own folder")
+        raise UserError(f"--out {out} has files in it and is not a site of a board: give the site its own folder")
 
 
 # Measuring

@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS ?= all,test
 PACKAGES := $(wildcard packages/*)
-SOURCES := src tests packages examples benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/house.py docs/packages.py docs/environment.py docs/release.py docs/papers.py
+SOURCES := src tests packages examples benchmarks recipes conftest.py docs/hooks.py docs/counts.py docs/messages.py docs/house.py docs/packages.py docs/environment.py docs/release.py docs/papers.py
 
-.PHONY: setup system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults seeds docs house clean
+.PHONY: setup messages system lint audit bom test test-all pytest lowest demo bench promises load storm storm-faults seeds docs house clean
 
 setup: $(STAMP)
 
@@ -88,6 +88,9 @@ seeds: setup ## every row of docs/seeds: its command in a small size, and what i
 docs: setup ## the documentation as a site, from local files only (--quiet would hide warnings from --strict, too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@$(BIN)/python docs/counts.py
+
+messages: setup ## every message that a user may read, in one file for review: build/messages.md
+\t$(BIN)/python docs/messages.py
 
 house: setup ## the rooms of the package to scale, with their imports, for docs/architecture.md
 	$(BIN)/python docs/house.py

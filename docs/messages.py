@@ -26,7 +26,7 @@ _CALLS = {
 _KEYWORDS = {"help": "help", "hint": "heading", "title": "heading", "caption": "heading", "summary": "help"}
 _LISTS = {"notes": "note", "warnings": "warning", "steps": "next step"}
 _CODE = re.compile(
-    r"\b(SELECT|select) .*\b(FROM|from) |\bcreate temp view\b|^\s*[.#]?[\w-]+ \{|;\s*$|^\(\?|\\b|https?://\S+$"
+    r"\b(SELECT|select) .*\b(FROM|from) |\bcreate temp view\b|^\s*[.#][\w-]+ \{|;\s*$|^\(\?|\\b|https?://\S+$"
 )
 
 

@@ -61,7 +61,7 @@ class Check:
     # the same row from scenes whose masks are all sure; None if no mask is doubtful, or all are
     sure_verdict: dict[str, Any] | None
     # between how many and how many images more would answer what is open; None if nothing is, or where these
-    # the images are too few to tell
+    # the images are too few for a verdict
     more_photos: tuple[int, int] | None
     lines: list[str]  # the answer in words
     findings: tuple[DataFinding, ...] = ()  # what is wrong with the images, gravest first

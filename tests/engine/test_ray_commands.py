@@ -99,7 +99,7 @@ def test_a_cluster_of_its_own_ends_with_the_command(tmp_path: Path) -> None:
         assert time.monotonic() < end, left
         time.sleep(0.1)
     wrong = subprocess.run([*command, "--gpus", "64"], env=environment, capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2 and "--gpus 64 a worker, but this machine has" in wrong.stderr
+    assert wrong.returncode == 2 and "--gpus 64 a worker is more than this machine has" in wrong.stderr
 
 
 def marked(process: psutil.Process, mark: str) -> bool:

@@ -215,7 +215,7 @@ def test_fingerprint_follows_prompts_classes_and_weights(hf_folder: Path, tmp_pa
 def test_mistakes_are_one_sentence(hf_folder: Path, tmp_path: Path) -> None:
     for name, classes, sentence in [
         (f"clip:hf/{hf_folder}", None, "labels=FILE"),
-        (f"clip:hf/{hf_folder}?template=a fox", CLASSES, "where the class goes"),
+        (f"clip:hf/{hf_folder}?template=a fox", CLASSES, "every template needs"),
         (f"clip:hf/{tmp_path}", CLASSES, "it has no config.json"),
         ("clip:ViT-B-33@openai", CLASSES, "did you mean.*ViT-B-32"),
         ("clip:ViT-B-32@openia", CLASSES, "did you mean openai"),

@@ -151,7 +151,7 @@ def test_live_networks_and_embedded_ones(photos: Path, tmp_path: Path) -> None:
         ("python:normed_networks:plain?adapt=batchnorm", "has no batch normalisation"),
         ("python:normed_networks:labels_of?adapt=batchnorm", "not a PyTorch network that shows its layers"),
         (f"{NAME}?adapt=batchnrm", "batchnorm"),
-        (f"{NAME}?adapt_prior=3", "belongs to adapt=batchnorm"),
+        (f"{NAME}?adapt_prior=3", "needs adapt=batchnorm"),
         (f"{NAME}?adapt=batchnorm&adapt_images=1", "from 2 to 1024"),
         (f"{NAME}?adapt=batchnorm&adapt_prior=-1", "0 or more"),
     ],

@@ -262,7 +262,7 @@ def test_wrong_words(hard: Path, tmp_path: Path) -> None:
     for spec, said in (
         (ModesSpec(words="diorama"), "with both: --words FILE and --oracle"),
         (ModesSpec(words="diorama", oracle="classifier:embedded:resnet_rho0"), "must be a clip:"),
-        (ModesSpec(words="nowhere", oracle="clip:embedded"), "neither a file"),
+        (ModesSpec(words="nowhere", oracle="clip:embedded"), "must be a file"),
         (ModesSpec(words=str(file), oracle="clip:embedded"), "has 1 phrases"),
         (ModesSpec(words=str(tmp_path / "binary"), oracle="clip:embedded"), "is not text"),
     ):

@@ -151,5 +151,5 @@ def test_what_is_no_mask_or_another_generators_is_a_sentence(run: Run, tmp_path:
     with pytest.raises(UserError, match="--keep-latents"):
         fit_sparse(plain)
     one = SparseMask(np.ones(3, bool), {})
-    with pytest.raises(UserError, match="different latents"):
+    with pytest.raises(UserError, match="the same latents"):
         overlap(one, SparseMask(np.ones(4, bool), {}))

@@ -106,7 +106,7 @@ def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
         ({"balance": "both"}, "no choice of balance= is called 'both'"),
         ({"folds": 0}, "folds= is 1 or more, not 0"),
         ({"validation": 1.0}, "validation= is a share"),
-        ({"validation": 0.0, "early_stopping": 2}, "looks at validation images"),
+        ({"validation": 0.0, "early_stopping": 2}, "needs validation images"),
         ({"batch_size": 1}, "at least 2 images"),
         ({"rate": float("nan")}, "rate= is 0 or more, not nan"),
         ({"scenarios": "fgsm"}, "is made against a finished model"),

@@ -51,7 +51,7 @@ def test_the_limit_is_what_many_images_give() -> None:
         (FIVE, [SimulatedOracle()], 10, "one for each"),
         (FIVE, SimulatedOracle(1.5), 10, "share from 0 to 1"),
         (FIVE, SimulatedOracle(), 0, "1 or more"),
-        ([FIVE[0], FIVE[0]], SimulatedOracle(), 10, "same true FMR"),
+        ([FIVE[0], FIVE[0]], SimulatedOracle(), 10, "another true FMR"),
         ([FIVE[0], SimulatedModel(0.0, 0.1)], SimulatedOracle(), 10, "no FMR"),
     ],
 )

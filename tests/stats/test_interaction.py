@@ -140,7 +140,7 @@ def test_reasons_instead_of_crashes():
     assert "one model" in interaction(counts_of(right[:, :1])).reason
     assert "no condition other than" in interaction(counts_of(right[:, :, :1])).reason
     assert "one image" in interaction(counts_of(right[:1])).reason
-    with pytest.raises(UserError, match="measure drops from"):
+    with pytest.raises(UserError, match="Drops need the condition"):
         interaction(counts_of(right), reference_condition="nothing")
     absent = right.copy()
     absent[:, 1, 2] = np.nan  # one model never saw the last condition: the others still count

@@ -172,7 +172,7 @@ def checked_guidance(
     if max(len(within), len(without)) > MOST_POINTS:
         raise UserError(f"there are more than {MOST_POINTS} points; draw the rest of the mask by hand")
     if box is None and not within:
-        raise UserError("draw a box around the object, or click inside it, first")
+        raise UserError("first draw a box around the object or click inside it; there is no guidance yet")
     both = {_pixel(point) for point in within} & {_pixel(point) for point in without}
     if both:
         raise UserError("the pixel {}, {} is marked as inside and as outside; take one of them back".format(*min(both)))
@@ -193,7 +193,7 @@ def _point(values: Sequence[float], height: int, width: int) -> Point:
     x, y = _numbers(values, 2, "a point")
     # One pixel of grace: a click on the image's very edge may be rounded to either side.
     if not (-1 <= x <= width and -1 <= y <= height):
-        raise UserError(f"the point {x:g}, {y:g} is not in the image, which is {width} × {height} pixels")
+        raise UserError(f"the point {x:g}, {y:g} must be in the image of {width} × {height} pixels")
     return min(max(x, 0.0), width - 1.0), min(max(y, 0.0), height - 1.0)
 
 
@@ -205,7 +205,7 @@ def _box(values: Sequence[float], height: int, width: int, inside: Sequence[Poin
     a, b, c, d = _numbers(values, 4, "a box")
     x0, x1, y0, y1 = max(min(a, c), 0.0), min(max(a, c), width - 1.0), max(min(b, d), 0.0), min(max(b, d), height - 1.0)
     if x0 > x1 or y0 > y1:
-        raise UserError(f"the box lies outside the image, which is {width} × {height} pixels")
+        raise UserError(f"the box must overlap the image of {width} × {height} pixels, and is outside")
     x0, x1 = min([x0, *(x for x, _ in inside)]), max([x1, *(x for x, _ in inside)])
     y0, y1 = min([y0, *(y for _, y in inside)]), max([y1, *(y for _, y in inside)])
     across, down = round(x1) - round(x0) + 1, round(y1) - round(y0) + 1

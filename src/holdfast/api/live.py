@@ -253,7 +253,9 @@ def _label(label: Any, classes: Sequence[str], where: str) -> str:
     if not classes:
         return str(number)
     if not 0 <= number < len(classes):
-        raise UserError(f"{where} has the label {number}, but there are {len(classes)} classes")
+        raise UserError(
+            f"{where} has the label {number}; with {len(classes)} classes, expected 0 to {len(classes) - 1}"
+        )
     return str(classes[number])
 
 

@@ -46,7 +46,7 @@ def address(path: str | os.PathLike[str] | Any) -> str:
         raise UserError("an address must not hold a password; credentials belong in the environment")
     parts = [part for part in rest.split("/") if part]
     if {".", ".."} & set(parts):  # stores have no such folders, but the disk's copy would be elsewhere
-        raise UserError(f"{scheme}://{'/'.join(parts)}: write the address without . and ..")
+        raise UserError(f"{scheme}://{'/'.join(parts)}: write the address without dots for folders")
     return f"{scheme}://{'/'.join(parts)}"
 
 

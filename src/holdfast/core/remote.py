@@ -196,7 +196,7 @@ def server_key(variable: str = KEY_VARIABLE) -> str:
     if not key and variable != KEY_VARIABLE:
         raise UserError(f"the environment variable {variable}, which key_env names, is empty or not set")
     if not all(32 < ord(letter) < 127 for letter in key):
-        raise UserError(f"the environment variable {variable} holds characters that no key has")
+        raise UserError(f"the environment variable {variable} has characters that no key has; set it again")
     return key
 
 

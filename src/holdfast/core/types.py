@@ -71,9 +71,7 @@ class ClassKeys:
     wnids: tuple[str, ...] = ()
     imagenet_indices: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
-    required: bool = field(
-        default=False, compare=False
-    )  # a person wrote them: each label must be an output
+    required: bool = field(default=False, compare=False)  # a person wrote them: each label must be an output
 
 
 _NOTHING: Mapping[str, Any] = {}  # one for all, no one writes into it: a million empty ones are 80 MB

@@ -187,7 +187,7 @@ def _sections(
         labels.add(row["label"])
         named.add(row.get("licence") or "")
         if classes and row["label"] not in classes:
-            raise UserError(f"the class {row['label']!r} of {row['path']} is not among the dataset's classes")
+            raise UserError(f"the class {row['label']!r} of {row['path']} is not a class of the dataset")
     categories = {label: number for number, label in enumerate(list(classes) or sorted(labels), 1)}
     licences = {name: number for number, name in enumerate(sorted(named - {""}), 1)}
     return {

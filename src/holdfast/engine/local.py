@@ -287,7 +287,7 @@ def open_executor(
 ) -> Executor:
     """Return an executor by name."""
     if engine not in ENGINES:
-        raise UserError(f"--engine {engine} is not one of {', '.join(ENGINES)}")
+        raise UserError(f"--engine must be one of {', '.join(ENGINES)}, not {engine}")
     least, most = worker_range(workers)
     if engine == "local":
         for name, value, default in (("address", address, ""), ("gpus", gpus, 0.0), ("cpus", cpus, 1.0)):

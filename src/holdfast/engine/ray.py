@@ -199,7 +199,7 @@ class RayExecutor:
             gpus = ray.cluster_resources().get("GPU", 0)
             if self._gpus > gpus:
                 self.close()
-                raise UserError(f"--gpus {self._gpus:g} a worker, but this machine has {gpus:g}")
+                raise UserError(f"--gpus {self._gpus:g} a worker is more than this machine has ({gpus:g})")
 
 
 def _knock(address: str) -> None:

@@ -217,7 +217,7 @@ class MixtureNet(nn.Module):
         rest = answer[:, self.mixtures :].unflatten(1, (3, 3 * self.mixtures))
         means, pulls = rest[:, :, : self.mixtures], torch.tanh(rest[:, :, 2 * self.mixtures :])
         mean, pull = (weights[:, None] * means).sum(2), (weights[:, None] * pulls).sum(2)
-        red = mean[:, 0].clamp(-1, 1)  # green leans on red, blue on both
+        red = mean[:, 0].clamp(-1, 1)  # green is predicted from red, blue from both
         green = (mean[:, 1] + pull[:, 0] * red).clamp(-1, 1)
         blue = (mean[:, 2] + pull[:, 1] * red + pull[:, 2] * green).clamp(-1, 1)
         return torch.stack([red, green, blue], 1)

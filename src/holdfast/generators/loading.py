@@ -180,7 +180,9 @@ def check_inpainting(
     """Raise UserError if the lists do not pair up, SampleError if an image and its mask do not."""
     check_requests(prompts, seeds)
     if not len(images) == len(masks) == len(prompts):
-        raise UserError(f"{len(prompts)} prompts, {len(images)} images and {len(masks)} masks do not pair up")
+        raise UserError(
+            f"expected equally many prompts, images, masks, not {len(prompts)}, {len(images)} and {len(masks)}"
+        )
     for image, mask in zip(images, masks, strict=True):
         if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
             raise SampleError(f"inpainting takes RGB images of uint8, not {image.shape} of {image.dtype}")

@@ -129,12 +129,10 @@ def adapted(model: Any, options: dict[str, Any]) -> Any:
     kind = options.get("adapt", "")
     if kind not in _KINDS:
         if not kind:
-            raise UserError(f"option {next(iter(options))} belongs to adapt=batchnorm, which is not asked for")
+            raise UserError(f"option {next(iter(options))} needs adapt=batchnorm")
         raise unknown("way to adapt", str(kind), _KINDS)
     if not isinstance(model, TorchClassifier):
-        raise UserError(
-            f"{model.name} is not a PyTorch network that shows its layers, so adapt=batchnorm cannot fit"
-        )
+        raise UserError(f"{model.name} is not a PyTorch network that shows its layers, so adapt=batchnorm cannot fit")
     images, prior = options.get("adapt_images", IMAGES), options.get("adapt_prior", PRIOR)
     if isinstance(images, bool) or not isinstance(images, int) or not 2 <= images <= MOST_IMAGES:
         raise UserError(f"option adapt_images={images} must be a number of images from 2 to {MOST_IMAGES}")

@@ -114,7 +114,7 @@ def text_embeddings(clip: Clip, texts: Sequence[str]) -> NDArray[np.float32]:
 def _templates(text: str) -> list[str]:
     templates = [part.strip() for part in text.split("|") if part.strip()]
     if not templates or not all("{class}" in template for template in templates):
-        raise UserError(f"every template says where the class goes, as in 'an image of a {{class}}', {text!r} does not")
+        raise UserError(f"every template needs {{class}}, as in 'an image of a {{class}}', and {text!r} has none")
     return templates
 
 

@@ -68,7 +68,7 @@ def build(architecture: str, outputs: int) -> Any:
     """Build the module without trained weights."""
     import torchvision.models
 
-    # These two warn about a slow default initialisation and train with a second output unless told otherwise.
+    # These two warn about a slow default initialisation and train with a second output unless configured otherwise.
     special = {"init_weights": True, "aux_logits": False} if architecture in ("inception_v3", "googlenet") else {}
     return torchvision.models.get_model(architecture, weights=None, num_classes=outputs, **special)
 

@@ -138,7 +138,7 @@ def _check_promise(
         f"{where} changed the {promise} it promised to leave"
     )
     if rendered.image.shape[2] == 4 and promise != "background":
-        assert (rendered.image[..., 3][kept] == 255).all(), f"{where} made part of the {promise} transparent"
+        assert (rendered.image[..., 3][kept] == 255).all(), f"{where} must not make part of the {promise} transparent"
 
 
 def _check_random(definition: Scenario, condition: Condition) -> None:

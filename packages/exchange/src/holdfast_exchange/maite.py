@@ -286,7 +286,7 @@ def _rows(target: Any) -> list[dict[str, Any]]:
     boxes, labels = as_array(target.boxes, np.float64).reshape(-1, 4), as_array(target.labels, np.int64).reshape(-1)
     scores = as_array(scores_of_labels(target), np.float64).reshape(-1)
     if not (np.isfinite(boxes).all() and np.isfinite(scores).all()):
-        raise UserError("the target has boxes or scores that are not finite numbers")
+        raise UserError("the target needs boxes and scores that are finite numbers")
     areas = box_areas(boxes)
     return [
         {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "label": str(label), "score": score, "area": area}

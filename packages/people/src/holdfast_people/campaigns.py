@@ -249,7 +249,7 @@ def _check_sentinels(sentinels: Sequence[Sentinel], questions: Sequence[VoteQues
         if sentinel.role not in ROLES:
             raise UserError(f"the role of a sentinel must be one of {', '.join(ROLES)}, not {sentinel.role!r}")
         if not sentinel.expected:
-            raise UserError(f"the {sentinel.role} image {sentinel.image_id} says no right answer")
+            raise UserError(f"the {sentinel.role} image {sentinel.image_id} needs a right answer")
         for question, answers in sentinel.expected.items():
             if question not in allowed:
                 raise UserError(f"there is no question {question!r}; there is {', '.join(allowed)}")

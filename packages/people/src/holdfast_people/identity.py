@@ -116,7 +116,7 @@ def open_invitation(connection: Connection, token: str, *, name: str, now: float
         raise UserError(_NO_LINK)
     if not invitation.person.name:
         if not one_line(name):
-            raise UserError("say your name, so that your work can be told apart")
+            raise UserError("say your name, so that your work is recognised")
         connection.execute(update(people).where(people.c.id == invitation.person.id).values(name=one_line(name)))
     if not invitation.opened:
         connection.execute(update(invitations).where(invitations.c.id == invitation.id).values(opened_at=now))

@@ -87,7 +87,7 @@ def test_a_campaign_needs_the_sentinels_of_its_settings(database: Database) -> N
             "'small' already": {"name": "small"},
             "not 'beauty'": {"kind": "beauty"},
             "no question 'recognisable'": {"kind": "oracle"},
-            "says no right answer": {"sentinels": [*good, Sentinel(small.training[0], "training", "cup")]},
+            "needs a right answer": {"sentinels": [*good, Sentinel(small.training[0], "training", "cup")]},
             "are among no, yes": {
                 "sentinels": [*good, Sentinel(small.training[0], "training", "cup", {"usable": ["maybe"]})]
             },

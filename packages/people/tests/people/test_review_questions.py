@@ -120,7 +120,7 @@ def test_questions_of_a_file(database: Database, tmp_path: Path) -> None:
         ("[[questions]]\nid = 'a'", "must have id and text"),
         ("[[questions]]\nid = 'a b'\ntext = 'x'", "needs an id"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\nanswers = ['maybe', 'no']", "yes and no"),
-        ("[[questions]]\nid = 'a'\ntext = 'x'\ngraded = false", "no question of"),
+        ("[[questions]]\nid = 'a'\ntext = 'x'\ngraded = false", "needs a graded question"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\n[[questions]]\nid = 'a'\ntext = 'y'", "one id"),
         ("rule = 'b'\n[[questions]]\nid = 'a'\ntext = 'x'", "should name questions"),
         ("intro = 'x'\n[[questions]]\nid = 'a'\ntext = 'x'", "knows"),

@@ -361,7 +361,7 @@ def _class_names(path: str) -> list[str]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"the classes file {path!r} cannot be read: {error}") from error
     if len(set(names)) != len(names):
-        raise UserError(f"the classes file {path!r} names a class twice")
+        raise UserError(f"the classes file {path!r} names a class twice; keep one of each")
     return names
 
 

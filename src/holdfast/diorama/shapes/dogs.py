@@ -14,7 +14,7 @@ from holdfast.diorama.drawing import Part, PartList, Points, Shape, blob, moved,
 
 
 class Beast(NamedTuple):
-    """Lengths in units of a body; ``sits`` on its haunches or stands."""
+    """Lengths in units of a body; ``sits`` on its haunches or is upright."""
 
     length: float = 0.46
     depth: float = 0.2

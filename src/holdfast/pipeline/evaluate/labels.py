@@ -81,9 +81,7 @@ class LabelEvaluating(Evaluating):
 def _labels(sample: Sample, collection: Collection) -> list[str]:
     labels = [part.strip() for part in sample.label.split(collection.separator) if part.strip()]
     if any("#" in label for label in labels):
-        raise UserError(
-            f"the label {sample.label!r} of {sample.sample_id} has a #, which rows of labels are named with"
-        )
+        raise UserError(f"the label {sample.label!r} of {sample.sample_id} has a #, which names reserve; rename it")
     return labels
 
 

@@ -153,7 +153,7 @@ def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> t
     order = np.argsort(-np.array(scores), kind="stable")
     sorted_scores, hits = np.array(scores)[order], np.cumsum(np.array(right)[order])
     f1 = 2 * hits / (total + np.arange(1, len(hits) + 1))
-    last = np.append(sorted_scores[1:] < sorted_scores[:-1], True)  # equal scores stand or fall together
+    last = np.append(sorted_scores[1:] < sorted_scores[:-1], True)  # equal scores count together
     place = int(np.flatnonzero(last)[np.argmax(f1[last])])
     lower = float(sorted_scores[place + 1]) if place + 1 < len(sorted_scores) else 0.0
     return round((float(sorted_scores[place]) + lower) / 2, 6), float(f1[place])

@@ -266,7 +266,7 @@ def settle(out: Path, parts: Parts, votes: str | None, summary: Summary) -> None
     """Apply people's votes to pending images, then list what people are to look at."""
     # An accepted image takes its place among the others, its row becomes ``ok``; the row of a rejected one says so.
     # What no one judged, or too few, stays pending. Files are written before rows: after a crash the same is done
-    # again. ``parts``: its rows. ``votes``: what ``holdfast people review --export`` wrote, or None. ``summary``: told
+    # again. ``parts``: its rows. ``votes``: what ``holdfast people review --export`` wrote, or None. ``summary``: gets
     # what is left.
     rows = parts.dataset().to_table(filter=_ASKED).to_pylist()
     if votes is not None and rows:
@@ -305,7 +305,9 @@ def _place(out: Path, row: dict[str, Any]) -> None:
         return
     picture = (out / REVIEW / row["path"]).read_bytes()
     if bytes_sha256(picture) != row["sha256"]:
-        raise UserError(f"{out / REVIEW / row['path']} has changed since it was painted, so votes are not about it")
+        raise UserError(
+            f"{out / REVIEW / row['path']} has changed since it was painted, so votes on it are void: paint it again"
+        )
     write_atomic(out / row["path"], picture)
 
 

@@ -49,7 +49,7 @@ class Prompts:
             own = str(sample.attributes.get("background", ""))
             if self.wanted == "same":
                 if own not in self.backgrounds:
-                    raise UserError(f"the prompts keep the background, and that of {sample.sample_id} is not known")
+                    raise UserError(f"the prompts need the background of {sample.sample_id}, which is not known")
                 kind = own
             else:
                 others = [background for background in self.backgrounds if background != own] or list(self.backgrounds)
@@ -117,7 +117,7 @@ def _twelve(classes: Sequence[str]) -> Prompts:
     for label in classes:
         name = name_of.get(label, _plain(label))
         if name not in texts:
-            raise unknown(f"class of {XIMAGENET12}, whose prompts were asked for,", label, list(texts))
+            raise unknown(f"class with a prompt of {XIMAGENET12}", label, list(texts))
         # A WordNet id says nothing to a text tower, so the class's name takes its place.
         own[label] = texts[name].replace("{a class}", f"{article(name)} {name}").replace("{class}", name)
     return Prompts("", own)
@@ -186,7 +186,7 @@ def _plain(name: str) -> str:
 
 
 ALL = "all"
-ORIGINALS = "originals"  # the name of the row of untouched pictures, which no strategy may have
+ORIGINALS = "originals"  # the name of the row of untouched images, which no strategy may have
 PHOTOGRAPHS = Path(__file__).with_name("strategies.toml")
 
 

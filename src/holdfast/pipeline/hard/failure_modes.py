@@ -123,7 +123,7 @@ def read_words(words: str) -> dict[str, str]:
         return dict(vocabulary.BACKGROUNDS)
     file = Path(words)
     if not file.is_file():
-        raise UserError(f"--words {words} is neither a file with a phrase a line, nor prompts, nor diorama")
+        raise UserError(f"--words must be a file with a phrase a line, prompts or diorama, not {words}")
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf8").splitlines()]
     except UnicodeDecodeError as error:

@@ -172,7 +172,7 @@ class JudgeWorker(Worker[Oracle]):
 
     def _judged(self, oracle: Oracle, good: list[tuple[Job[Sample, None], str, Image]]) -> list[dict[str, Any]]:
         """Return a row per image that the oracle knows."""
-        if hasattr(oracle, "knows"):  # people have not judged every image; of the others nothing is said
+        if hasattr(oracle, "knows"):  # people have judged only some images; of the others nothing is known
             known = oracle.knows([image for *_, image in good], [label for _, label, _ in good])
             good = [item for item, is_known in zip(good, known, strict=True) if is_known]
         verdicts = oracle.judge([image for *_, image in good], [label for _, label, _ in good])

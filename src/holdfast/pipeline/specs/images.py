@@ -76,7 +76,7 @@ def parse_matte(text: str) -> tuple[int, int, int]:
     except ValueError:
         red = green = blue = -1
     if not all(0 <= value <= 255 for value in (red, green, blue)):
-        raise UserError(f"--matte {text!r} is neither white, black, grey nor R,G,B with values 0 to 255")
+        raise UserError(f"--matte must be white, black, grey or R,G,B with values 0 to 255, not {text!r}")
     return red, green, blue
 
 

@@ -66,7 +66,9 @@ class Fit:
     def train(self) -> dict[str, Any]:
         """Train, resume or find trained; return what ``jobs.parquet`` records."""
         if self.size < 2:
-            raise UserError(f"{self.job.trained_on}, fold {self.job.fold} has {len(self.labels)} image to train on")
+            raise UserError(
+                f"{self.job.trained_on}, fold {self.job.fold} has {len(self.labels)} image to train on; it needs 2"
+            )
         recipe, architecture = self.recipe, self.job.architecture
         module = self.build().to(self.device)
         on_gpu = self.device.startswith("cuda")

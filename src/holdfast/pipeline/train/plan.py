@@ -100,7 +100,7 @@ def check(spec: TrainSpec) -> None:
         if spec.task != CLASSIFY or spec.balance == "weights":
             raise UserError("--robust trains classifiers, and not with --balance weights; --balance sampling works")
     if spec.early_stopping and not spec.validation:
-        raise UserError("--early-stopping looks at validation images, and --validation 0 leaves none")
+        raise UserError("--early-stopping needs validation images, and --validation 0 leaves none")
 
 
 def with_folds(collection: Collection, spec: TrainSpec) -> Collection:

@@ -267,7 +267,7 @@ def _first_side(spec: PerturbSpec, collection: Collection) -> int:
             return int(min(sample.image.load(max_pixels=spec.max_pixels).shape[:2]))
         except SampleError:
             continue
-    raise UserError(f"no image of {spec.data} can be read")
+    raise UserError(f"no image of {spec.data} can be read; holdfast data check says why")
 
 
 def square(image: Image, size: int) -> Image:

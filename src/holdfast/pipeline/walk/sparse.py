@@ -172,9 +172,7 @@ def read_mask(path: Path) -> SparseMask:
             mask = np.asarray(file.get_tensor("mask"))
             facts = json.loads((file.metadata() or {})["holdfast"])
     except (SafetensorError, KeyError, ValueError, OSError, RecursionError) as error:
-        raise UserError(
-            f"{path.name} is not a mask of holdfast perturb --find-sparse: {error}"
-        ) from error
+        raise UserError(f"{path.name} is not a mask of holdfast perturb --find-sparse: {error}") from error
     if not isinstance(facts, dict) or not mask.any():
         raise UserError(f"the sparse mask {path.name} lets nothing move: no walk could start")
     return SparseMask(mask.astype(bool), facts)
@@ -185,7 +183,7 @@ def overlap(mask: SparseMask, other: SparseMask) -> dict[str, float]:
     # ``jaccard`` is kept by both ÷ kept by either; ``by_chance`` what two random masks of the same sizes would have on
     # average, to which it is to be compared.
     if mask.mask.shape != other.mask.shape:
-        raise UserError(f"the masks are of different latents, {mask.mask.shape} and {other.mask.shape}")
+        raise UserError(f"the masks must be of the same latents, not of {mask.mask.shape} and {other.mask.shape}")
     first, second, all_of = int(mask.mask.sum()), int(other.mask.sum()), mask.mask.size
     both = int((mask.mask & other.mask).sum())
     expected = first * second / all_of

@@ -154,7 +154,7 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         if tag := parsed.tag:
             members = [each for each in members if tag in each.variants or _severity(tag) in each.severities]
         if not members:
-            raise UserError(f"no scenario of {group} has a variant or severity {parsed.tag!r}")
+            raise UserError(f"no scenario of {group} has variant or severity {parsed.tag!r}; see holdfast ls scenarios")
         return [make_condition(scenario, parsed.tag, feather=feather) for scenario in members]
     if parsed.name not in registry.scenarios and group not in registry.scenarios:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]

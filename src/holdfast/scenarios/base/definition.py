@@ -193,7 +193,7 @@ def _check_declaration(definition: Scenario) -> None:
     """Fail at import where a declaration contradicts itself."""
     known = {parameter.name: parameter for parameter in definition.parameters}
     if len(known) != len(definition.parameters) or "version" in known:
-        raise UserError(f"scenario {definition.id!r} declares a parameter twice, or one called 'version'")
+        raise UserError(f"scenario {definition.id!r} must declare each parameter once, and none called 'version'")
     for overrides in [definition.defaults, *definition.variants.values(), *definition.severities.values()]:
         for name, value in overrides.items():
             if name not in known:
@@ -202,7 +202,7 @@ def _check_declaration(definition: Scenario) -> None:
     if definition.leaves in ("foreground", "background") and not definition.needs_mask:
         raise UserError(f"scenario {definition.id!r} promises to leave the {definition.leaves} and needs no mask")
     if definition.severities and sorted(definition.severities) != [1, 2, 3, 4, 5]:
-        raise UserError(f"scenario {definition.id!r} has severities, but not 1 to 5")
+        raise UserError(f"scenario {definition.id!r} must have the severities 1 to 5")
 
 
 def _register(definition: Scenario, lazy: str) -> None:

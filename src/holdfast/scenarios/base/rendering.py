@@ -31,7 +31,7 @@ def render(
     Args:
         condition: The scenario and its parameters.
         image: HWC uint8 RGB; it is not changed.
-        mask: HW bool of the same size, true on the foreground; None where there is none.
+        mask: HW bool of the same size, true on the foreground; None if there is none.
         rng: The only randomness there is.
         context: Donors, the label and what the conditions of this source image share.
         definition: The scenario itself, where it is not registered.
@@ -112,16 +112,16 @@ def _check_output(definition: Scenario, result: Rendered, image: Image, promise:
         or picture.ndim != 3
         or picture.shape[2] not in ({3, 4} if _is_plain(image) else {image.shape[2]})
     ):
-        raise PromiseError(f"scenario {definition.id} did not return an HWC uint8 image of 3 or 4 channels")
+        raise PromiseError(f"scenario {definition.id} must return an HWC uint8 image of 3 or 4 channels")
     if not picture.flags.c_contiguous:
-        raise PromiseError(f"scenario {definition.id} returned an image that is not contiguous in memory")
+        raise PromiseError(f"scenario {definition.id} must return a contiguous image (np.ascontiguousarray)")
     fits = mask is not None and mask.dtype == np.bool_ and mask.shape == picture.shape[:2]
     if picture.shape[:2] != image.shape[:2] and ((masked and not fits) or promise != "nothing"):
         raise PromiseError(
             f"scenario {definition.id} made {_size(picture)} of {_size(image)} pixels without a mask that says so"
         )
     if mask is not None and not fits:
-        raise PromiseError(f"scenario {definition.id} returned a mask that does not fit its image")
+        raise PromiseError(f"scenario {definition.id} must return a mask that fits its image")
 
 
 def _check_promise(definition: Scenario, picture: Image, image: Image, mask: Mask | None, promise: Leaves) -> None:
@@ -144,7 +144,7 @@ def _check_promise(definition: Scenario, picture: Image, image: Image, mask: Mas
         return
     if after.shape[2] == 4:
         if promise != "background" and cv2.norm(255 - cv2.extractChannel(after, 3), cv2.NORM_INF, mask=where):
-            raise PromiseError(f"scenario {definition.id} made part of the {promise} transparent")
+            raise PromiseError(f"scenario {definition.id} must not make part of the {promise} transparent")
         after = cv2.cvtColor(after, cv2.COLOR_RGBA2RGB)
     if cv2.norm(before, after, cv2.NORM_INF, mask=where):
         raise PromiseError(f"scenario {definition.id} promises to leave the {promise} as it is and changed it")

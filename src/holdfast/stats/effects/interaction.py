@@ -75,7 +75,7 @@ def interaction(
     ``conditions`` are those to compare with the reference; default: all distinct ones that contain the object.
     """
     if reference_condition not in counts.conditions:
-        raise UserError(f"No condition {reference_condition!r} to measure drops from in this table.")
+        raise UserError(f"Drops need the condition {reference_condition!r}, which this table lacks.")
     wanted = None if conditions is None else [reference_condition, *conditions]
     laid = grid(counts, outcome=outcome, conditions=wanted)
     return interaction_of(laid, reference_condition=reference_condition, resamples=resamples, seed=seed)

@@ -57,7 +57,7 @@ class ModelChoice:
     ``eligible`` and ``why_not``; ``front_time`` and ``front_size``: whether no other model is at least as accurate for
     at most that cost, with the share of resamples. ``weights``: a row per weighted condition: ``asked`` (by which
     name), ``weight``, ``n``. ``more_photos``: between how many and how many images would distinguish the first two;
-    None where they are, or where these images do not say.
+    None if they are, or if these images do not say.
     """
 
     models: pd.DataFrame

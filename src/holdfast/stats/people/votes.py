@@ -154,7 +154,7 @@ def naturalness(votes: Votes, *, resamples: int = RESAMPLES, seed: int = 0) -> p
     """
     rated = [question for question in votes.questions if question.is_rating]
     if not rated:
-        raise UserError(f"no question of campaign {votes.campaign!r} is answered by a number")
+        raise UserError(f"campaign {votes.campaign!r} needs a question that is answered by a number, and has none")
     images = accept(votes)
     cast = ballots(votes).merge(images[["sample_id", "asked", *FACTS]], on=["sample_id", "asked"])
     rows = []

@@ -129,7 +129,7 @@ def fit(
     Ordinary least squares on the cells' accuracies, each cell counting once. The Poisson option fits right answers with
     a log link and log n as offset, with errors robust to the variance (HC1), so that exp(estimate) is a ratio of
     accuracies. ``references``: by default the original and the first model and class. ``photos``: answers image by
-    photo (``clusters.photo_rows``): the errors of ``ols`` are then clustered by image and donor, next to the published
+    image (``clusters.photo_rows``): the errors of ``ols`` are then clustered by image and donor, next to the published
     ones. ``confidence``: level of the intervals, between 0 and 1.
     """
     if not 0 < confidence < 1:
@@ -164,7 +164,7 @@ def _check_references(table: pd.DataFrame, references: Mapping[str, str]) -> Non
         if column not in FACTORS:
             raise UserError(f"No factor {column!r}: reference levels are for {', '.join(FACTORS)}.")
         if level not in set(table[column].astype(str)):
-            raise UserError(f"The reference {level!r} is not among the {FACTORS[column]} levels of this table.")
+            raise UserError(f"The reference {level!r} is not a level of {column}: levels are {FACTORS[column]}.")
 
 
 def _design(table: pd.DataFrame, wanted: Mapping[str, str], family: Family) -> _Design:

@@ -70,7 +70,7 @@ def fmr_ordering(
         raise UserError("a model whose accuracy is 0 has no FMR")
     truth = [model.survival / model.accuracy for model in models]
     if len(set(truth)) < len(truth):
-        raise UserError("two of the models have the same true FMR, so no order of them is right")
+        raise UserError("every model needs another true FMR, and two have the same")
     shares = [_accepted(model, judge) for model, judge in zip(models, oracles, strict=True)]
     limits = [
         right / (right + wrong) / model.accuracy if right + wrong else float("nan")

@@ -287,7 +287,7 @@ def show_version(
 def save_mask(work: Work, server: Server, editing: Editing, person: Member, drawing: NamedDrawing) -> Any:
     """Save a mask; if someone else saved one since ``base``, nothing changes and the answer has theirs."""
     if work.name not in ("", drawing.sample_id):  # a browser may have kept work for another server at this address
-        raise RefusedRequest(404, "this mask belongs to an image that this server does not have")
+        raise RefusedRequest(404, "this mask belongs to another server's image; reload the page")
     mask = _decoded(work, editing.size(drawing.image_id))
     guide = _guide(server, drawing)
     with server.database.writing() as connection:

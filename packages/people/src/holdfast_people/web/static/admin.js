@@ -5,7 +5,7 @@ import { localise } from "/static/times.js";
 const find = (selector, root = document) => root.querySelector(selector);
 const POLL_S = 3;
 const COLUMNS = [
-  ["counted", "Votes that stand"],
+  ["counted", "Votes that count"],
   ["open", "Open"],
   ["finished", "Finished"],
   ["discarded", "Discarded"],
@@ -19,7 +19,7 @@ function complain(trouble) {
   if (trouble) line.scrollIntoView({ block: "nearest" });
 }
 
-/** Run what a button or form asks for; buttons rest meanwhile, and trouble is told. */
+/** Run what a button or form asks for; buttons rest meanwhile, and trouble is shown. */
 async function act(root, work) {
   const buttons = [...root.querySelectorAll("button")].filter((button) => !button.disabled);
   for (const button of buttons) button.disabled = true;
@@ -100,7 +100,7 @@ find("#new-campaign")?.addEventListener("submit", (event) => {
   const form = event.target;
   const button = find("button.main", form);
   act(form, async () => {
-    button.textContent = "Looking through the pictures …";
+    button.textContent = "Looking through the images …";
     try {
       const made = await send("POST", "/api/campaigns", fields(form), { seconds: 1800 });
       sessionStorage.setItem(`campaign ${made.id}`, JSON.stringify(made.sentences)); // shown on the page that comes
@@ -128,7 +128,7 @@ if (shown) {
   poll(shown, campaign);
 }
 
-/** What was said when the campaign was opened: how many controls there are, which pictures were left out. */
+/** What was said when the campaign was opened: how many controls there are, which images were left out. */
 function tell(list, sentences) {
   list.hidden = !sentences.length;
   list.replaceChildren(

@@ -181,7 +181,7 @@ export class Outbox {
     this.#tell();
   }
 
-  /** Forget an item and tell how it ended; both at one go, or someone finds the outbox empty and does not know. */
+  /** Forget an item and return how it ended; both at one go, or someone finds the outbox empty and does not know. */
   async #done(item, tell) {
     const isNewest = () => this.#items.get(item.key)?.stamp === item.stamp; // else replaced while it was on its way
     if (isNewest()) await this.#store.delete(item.key);

@@ -402,7 +402,7 @@
       bar.hidden = !boxes.length;
       const link = $("a", bar);
       link.hidden = boxes.length !== 2 || !same;
-      $("span", bar).textContent = boxes.length === 2 ? (same ? "" : "These two stand in different tables.") : boxes.length > 2 ? "Choose two models, not more." : "Choose one more model of this table.";
+      $("span", bar).textContent = boxes.length === 2 ? (same ? "" : "These two are in different tables.") : boxes.length > 2 ? "Choose two models, not more." : "Choose one more model of this table.";
       if (!link.hidden) {
         const query = new URLSearchParams({ g: home(first), a: first.dataset.id, b: second.dataset.id });
         link.setAttribute("href", `compare.html#${query}`);

@@ -77,7 +77,7 @@
     const clear = found.filter((row) => row.found.low > 0 || row.found.high < 0);
     $(".lead", outcome).textContent = clear.length
       ? `${two} differs from ${one} under ${clear.length} of ${found.length} conditions, each by its own 95 % interval: ${clear.map((row) => `${row.name.replaceAll("_", " ")} (${signed(row.found.value)} points)`).slice(0, 6).join(", ")}${clear.length > 6 ? ` and ${clear.length - 6} more` : ""}.`
-      : `The ${things} tell ${two} and ${one} apart under none of ${found.length} conditions.`;
+      : `The ${things} do not distinguish ${two} from ${one} under any of ${found.length} conditions.`;
     $(".note", outcome).textContent = `Second − first in points, over the ${things} both answered, each alike; paired intervals, clustered on the source image.${info.kind === "dynamic" ? " Pushed images were made against each model, so they are not the same images: what is paired is the original." : ""}`;
     const table = $(".compared", outcome);
     $("thead", table).replaceChildren(header(["Condition", objects ? "Objects" : "Images", one, two, "Second − first", `Only first ${right}`, `Only second ${right}`, objects ? "Neither finds" : "Both wrong"]));

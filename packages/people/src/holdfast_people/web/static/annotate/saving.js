@@ -15,7 +15,7 @@ export class Saver {
   isChanged = false; // since the newest version that the server has
   isGuided = false;
   #baseMask = null;
-  #key = ""; // tells the server which saves are this page's
+  #key = ""; // lets the server know which saves are this page's
   #editor;
   #dialog;
   #settling = null; // the drawing of which there are two masks

@@ -90,7 +90,7 @@ docs: setup ## the documentation as a site, from local files only (--quiet would
 	@$(BIN)/python docs/counts.py
 
 messages: setup ## every message that a user may read, in one file for review: build/messages.md
-\t$(BIN)/python docs/messages.py
+	$(BIN)/python docs/messages.py
 
 house: setup ## the rooms of the package to scale, with their imports, for docs/architecture.md
 	$(BIN)/python docs/house.py

@@ -77,7 +77,7 @@ def test_lists_must_pair_up(maker) -> None:
     images, masks = scenes()
     with pytest.raises(UserError, match="do not pair up"):
         maker.generate(PROMPTS, SEEDS[:2])
-    with pytest.raises(UserError, match="do not pair up"):
+    with pytest.raises(UserError, match="expected equally many"):
         maker.inpaint(PROMPTS, SEEDS, images[:2], masks)
     with pytest.raises(SampleError, match="mask is"):
         maker.inpaint(PROMPTS, SEEDS, images, [mask[1:] for mask in masks])

@@ -9,6 +9,7 @@ import numpy as np
 
 from promises import trials_answers as answers
 from promises import trials_audit as auditing
+from promises import trials_encoders as encoders
 from promises import trials_models as models
 from promises import trials_objects as objects
 from promises import trials_walks as walks
@@ -26,7 +27,7 @@ PAGES = {
     "release-gate": ("watching",),
     "sample-size": ("sequential",),
     "scores": ("robustness-score",),
-    "tasks": ("objects", "questions", "segmentation", "mining"),
+    "tasks": ("objects", "questions", "segmentation", "mining", "embedding"),
     "verdict": ("holds",),
 }
 """Page of docs/statistics → its topics with other names. Names of simulations, and so their seeds, have the topic."""
@@ -440,7 +441,34 @@ COUNTS: Settings = {
 }  # fmt: skip
 
 
+EMBEDDINGS: Settings = {
+    f"{name}-{width}": (
+        f"{objects} objects on {backgrounds} backgrounds, shares {shares}, {width} dimensions",
+        {"objects": objects, "backgrounds": backgrounds, "parts": parts, "width": width},
+    )
+    for name, objects, backgrounds, shares, parts in (
+        ("even", 30, 12, "50, 30 and 20 %", (0.5, 0.3, 0.2)),
+        ("ground", 30, 12, "10, 80 and 10 %", (0.1, 0.8, 0.1)),
+        ("weak", 100, 12, "60, 2 and 38 %", (0.6, 0.02, 0.38)),
+        ("few", 12, 6, "50, 30 and 20 %", (0.5, 0.3, 0.2)),
+    )
+    for width in (3, 64)
+}
+NO_BACKGROUND: Settings = {
+    f"none-{width}": (
+        f"30 objects on 12 backgrounds that move nothing, {width} dimensions",
+        {"objects": 30, "backgrounds": 12, "parts": (0.7, 0.0, 0.3), "width": width},
+    )
+    for width in (3, 64)
+}
+
+
 def _register() -> Iterator[Promise]:
+    text = "Intervals of shares of the variance cover in 93–99 %"
+    yield from _rows("embedding", text, "covers", 0.93, 0.99, encoders.embedding_shares, 2_000, EMBEDDINGS)
+    text = "A background that moves nothing is claimed to in at most 4 %"
+    yield from _rows("embedding", text, "claims", 0.0, 0.04, encoders.embedding_shares, 2_000, NO_BACKGROUND)
+
     text = "Intervals of macro and micro accuracy cover in 93–97 % of datasets"
     yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.class_counts, 20_000, CLASS_COUNTS)
     yield from _rows("accuracy", text, "covers", 0.93, 0.97, answers.share, 20_000, SHARES)

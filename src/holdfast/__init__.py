@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         data_check,
         evaluate,
         explain,
+        features,
         generate,
         load_classifier,
         load_collection,
@@ -47,7 +48,7 @@ __version__ = installed_version()
 
 __all__ = [
     "HoldfastError", "Results", "SampleError", "UserError", "ask", "check", "choose", "compare", "data_check",
-    "evaluate", "explain", "generate", "load_classifier", "load_collection", "mask", "mine", "mine_modes",
+    "evaluate", "explain", "features", "generate", "load_classifier", "load_collection", "mask", "mine", "mine_modes",
     "mine_remedy", "open_run", "parity", "parse_conditions", "perturb", "plan", "render", "report", "scenario",
     "segment", "synth", "track", "train",
 ]  # fmt: skip

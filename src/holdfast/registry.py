@@ -199,6 +199,7 @@ _MODELS = (
     ("python", "python:load", "any callable on images (MODULE:ATTRIBUTE)"),
     ("maite", "python:load_maite", "a model that follows MAITE's protocol (MODULE:ATTRIBUTE)"),
     ("live", "live:load", "a model that this Python process was given as an object"),
+    ("features", "encoders:load_encoder", "the embedding of any of these, for eval (features:timm:ARCHITECTURE)"),
 )
 _VLMS = (
     ("vlm", "vlm:load", "transformers image-text-to-text, by name or folder (LLaVA, Qwen-VL …); for holdfast ask"),
@@ -317,6 +318,7 @@ _DETECTORS = (
     ),
 )
 _TASKS = (
+    ("embed", "evaluate.embedding:EMBEDDING", "embeddings by encoders, without labels; eval"),
     ("detect", "tasks:DETECTION", "objects in boxes, by detectors; eval"),
     ("multilabel", "tasks:SEVERAL_LABELS", "images with several labels each; eval"),
     ("classify", "tasks:CLASSIFICATION", "images with one class each; eval, train"),
@@ -359,6 +361,7 @@ _SECTIONS = (  # in the order of the page
     ("detectors", "objects.section:DETECTORS", "object detectors under each condition"),
     ("object-groups", "object_groups:OBJECT_GROUPS", "objects by attributes of the images"),
     ("labels", "static.accuracy:LABELS", "images with several labels"),
+    ("embedding", "embedding:EMBEDDINGS_SECTION", "what embeddings follow, the object or the background"),
     ("outcomes", "outcomes:OUTCOMES", "tasks of other packages that bring no section"),
     ("painted", "static.painted:PAINTED_IMAGES", "generated backgrounds and their prompts"),
     ("walks", "walks.section:DYNAMIC_SECTION", "latent walks"),

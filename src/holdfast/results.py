@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
-from holdfast.core.schema import CLASSIFY, DETECT
+from holdfast.core.schema import CLASSIFY, DETECT, EMBED
 from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Families
 from holdfast.core.votes import Votes, read_votes
@@ -243,6 +243,15 @@ class Results:
 
         rows = self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED)
         return label_drops(as_photos(rows, self._copies), **options)
+
+    def embedding(self, **options: Any) -> pd.DataFrame:
+        """Return what embeddings follow, a row per encoder; options of ``stats.effects.embedding.embeddings``."""
+        from holdfast.stats.effects.embedding import COLUMNS, embeddings
+
+        if EMBED not in self.run.tasks():
+            raise UserError(f"{self.path} is no run of encoders: eval makes one from models named features:MODEL")
+        rows = self.run.predictions.dataset().to_table(columns=COLUMNS, filter=pc.field("task") == EMBED)
+        return embeddings(as_photos(rows, self._copies), self.run.details("embeddings").rows(), **options)
 
     def segments(self, *, classes: bool = False, **options: Any) -> pd.DataFrame:
         """Return mean IoU, pixel accuracy and boundary F of a ``segment`` run per model and condition, with intervals.

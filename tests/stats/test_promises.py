@@ -112,6 +112,7 @@ QUICK = {
     "regression.coefficient": 25,
     "watching.checkpoints": 20, "watching.checkpoints-donors": 20, "watching.months": 2, "watching.moved-120": 100,
     "watching.turned": 100, "watching.checks-turned": 15,
+    "embedding.even-3": 150, "embedding.few-64": 150, "embedding.none-3": 200,
     "audit.clean": 60, "audit.slip-t-5": 20, "audit.slip-vr-1": 30,
     "audit.stars": 40, "audit.sign-t": 20, "audit.slip-claim-2": 60, "audit.slip-twice-2": 30,
 }  # fmt: skip

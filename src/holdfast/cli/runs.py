@@ -15,8 +15,8 @@ from holdfast.cli.listing import echo_summary, print_table
 from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Track, choice, needs, refuse, verb
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import number, percent, span
-from holdfast.core.schema import CLASSIFY, DETECT, MULTILABEL
+from holdfast.core.numbers import estimate, number, percent, span
+from holdfast.core.schema import CLASSIFY, DETECT, EMBED, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
     with job.running(whole=False) as (folder, executor, progress):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
-        printing = {CLASSIFY: print_accuracy, DETECT: print_recall, MULTILABEL: _print_labels}
+        printing = {CLASSIFY: print_accuracy, DETECT: print_recall, MULTILABEL: _print_labels, EMBED: _print_embedding}
         printing.get(run.spec().get("task", CLASSIFY), print_outcomes)(run)
         asked, stored = summary.rows + summary.already, run.predictions.dataset().count_rows()
         if stored > asked:
@@ -61,6 +61,18 @@ def _print_labels(run: Run) -> None:
         (row["label"], row["condition"], row["model"], percent(row['original']), percent(row['accuracy']),
          f"{number(100 * row['drop'], 1)} ({span(row['low'], row['high'])})") for row in rows
     ), title="labels: mean of yes where they are there and no where not")  # fmt: skip
+
+
+def _print_embedding(run: Run) -> None:
+    """Print what the variance of the embeddings is due to."""
+    from holdfast.results import Results
+
+    rows = Results(run).embedding().to_dict("records")
+    shares = ("object", "background", "residual", "nearest_background")
+    print_table(("model", "object", "background", "neither alone", "nearest shares the background"), (
+        (row["model"], *(estimate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in shares))
+        if not row["reason"] else (row["model"], row["reason"], *[""] * 3) for row in rows
+    ), title="Shares of the variance of embeddings, with 95 % intervals")  # fmt: skip
 
 
 @verb(AskSpec, without=("masks", "backgrounds"))

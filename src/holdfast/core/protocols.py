@@ -27,6 +27,9 @@ class Context(Protocol):
         Every scenario that asks with the same ``same_class`` gets the same donor for an image: they stay comparable.
         """
 
+    def shared(self, number: int) -> Donor:
+        """Return the background with this number, from 1; it is the same for every photo."""
+
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return the image in surroundings that ``--generator`` made, of the same size, and facts worth recording.
 
@@ -68,6 +71,16 @@ class Classifier(Protocol):
 
     def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
         """Return probabilities, (n, labels), for RGB images of any sizes. Batching must not change them."""
+
+
+class Encoder(Protocol):
+    """A model that returns an embedding of each image. ``fingerprint`` changes whenever the embeddings could."""
+
+    name: str
+    fingerprint: str
+
+    def predict(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Return the embeddings, (n, width), of RGB images of any sizes. Batching must not change them."""
 
 
 @runtime_checkable

@@ -54,7 +54,7 @@ def newer_version(metadata: Mapping[bytes, bytes] | None) -> str:
 
 KEY = declared_schema("""
     predictions
-    task        word  what was asked: classify, segment, question, detect or multilabel
+    task        word  what was asked: classify, segment, question, detect, multilabel or embed
     kind        word  where the image comes from: static (an image, changed by rule), generated, dynamic, attack
     dataset     word  name of the dataset
     sample_id   text  name of the image that was started from
@@ -161,6 +161,11 @@ ANSWERS = declared_schema("""
     options      texts  the options, in the order of the question
     truth_place  int    place of the true class among them, from 1
     distractor   word   the wrong option of two
+""")
+EMBEDDINGS = declared_schema("""
+    embeddings
+    row_id  text    of the row in predictions
+    values  floats  the embedding of the image
 """)
 SEGMENTS = declared_schema("""
     segments
@@ -318,4 +323,5 @@ def row_id(key: Mapping[str, Any], *, image: str, mask: str, model: str) -> str:
 
 
 CLASSIFY, SEGMENT, QUESTION, DETECT, MULTILABEL = "classify", "segment", "question", "detect", "multilabel"
+EMBED = "embed"
 """Values of the column ``task``; ``holdfast.registry.tasks`` has the objects, and those of other packages."""

@@ -16,6 +16,9 @@ from holdfast.core.protocols import Classifier, Detector, Segmenter, VisionLangu
 from holdfast.core.types import Collection
 from holdfast.registry import find_attribute
 
+FEATURES = "features"
+"""The scheme of encoders, ``features:MODEL``."""
+
 
 def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] | None = None) -> Classifier:
     """Load a model by a name such as ``timm:resnet50`` or ``torch:resnet18@best.pth?labels=names.txt``.
@@ -39,6 +42,8 @@ def load_classifier(text: str, *, device: str = "auto", classes: Sequence[str] |
     name = parse_name(text)
     if name.scheme in registry.vlms:
         raise UserError(f"{name.scheme}: answers in words, not with classes; use it with holdfast ask")
+    if name.scheme == FEATURES:
+        raise UserError(f"{text} returns embeddings, not classes; use it with holdfast eval alone")
     examples = {".onnx": f"onnx:{text}", ".pt": f"torch:ARCHITECTURE@{text}", ".py": "python:MODULE:ATTRIBUTE"}
     examples |= dict.fromkeys((".pth", ".safetensors", ".ckpt"), examples[".pt"])
     example = examples.get(PurePath(name.name).suffix, "timm:resnet50")

@@ -68,14 +68,19 @@ def is_live(value: Any) -> bool:
     return isinstance(value, LiveModel) or callable(value) or any(hasattr(value, method) for method in methods)
 
 
-def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier | PythonClassifier:
-    """Return the classifier of a model that this process keeps. Other processes do not have it."""
-    checked(name, {})
+def kept(name: Name) -> LiveModel:
+    """Return the model that this process keeps under a name."""
     if name.name not in _MODELS:
         if _MODELS:
             raise unknown("live model of this process", name.name, _MODELS)
         raise UserError(f"live:{name.name} lives in the Python process that gave it; call the function there again")
-    model = _MODELS[name.name]
+    return _MODELS[name.name]
+
+
+def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> TorchClassifier | PythonClassifier:
+    """Return the classifier of a model that this process keeps. Other processes do not have it."""
+    checked(name, {})
+    model = kept(name)
     if isinstance(model.target, TorchClassifier):  # what ``load_classifier`` returned
         if model.transform:
             raise UserError(f"{model.target.name} brings its own preprocessing; leave out transform=")

@@ -27,7 +27,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
         raise UserError("timm: num_classes and seed go with pretrained=false; pretrained weights fix the outputs")
     architecture = f"{name.name}.{name.tag}" if name.tag else name.name
     check_architecture(name.name, architecture)
-    module = _pretrained(architecture) if pretrained else untrained(architecture, options)
+    module = pretrained_module(architecture) if pretrained else untrained(architecture, options)
     if module.num_classes <= 0:
         raise UserError(f"timm:{name.whole} has no classifier, only features; choose a tag with classes")
     own = module.pretrained_cfg.get("label_names") if pretrained else None
@@ -70,11 +70,12 @@ def seeded(build: Callable[[], Any], seed: int) -> Any:
         return build()
 
 
-def _pretrained(architecture: str) -> Any:
+def pretrained_module(architecture: str, **options: Any) -> Any:
+    """Return timm's module with its weights; ``options`` are those of ``timm.create_model``."""
     import timm
 
     with hub_errors(f"timm:{architecture}", local=False, libraries=()):
-        return timm.create_model(architecture, pretrained=True)
+        return timm.create_model(architecture, pretrained=True, **options)
 
 
 def preprocessing(module: torch.nn.Module, overrides: Mapping[str, Any]) -> Preprocessing:

@@ -137,6 +137,7 @@ class TorchClassifier:
             }
         )
         self.independent = False  # whether outputs are scores of labels that go together, not shares of one class
+        self.embeds = False  # whether outputs are an embedding, which ``predict`` returns as it is
         self.batch_size = batch_size
         self.device = resolve_device(device)
         self.preprocessing = preprocessing
@@ -256,7 +257,8 @@ class TorchClassifier:
                 raise UserError(
                     f"{self.name} answers with shape {tuple(logits.shape)}, which is not {len(self.labels)} labels"
                 )
-            shares = logits.float().sigmoid() if self.independent else logits.float().softmax(1)
+            scores = logits.float()
+            shares = scores if self.embeds else scores.sigmoid() if self.independent else scores.softmax(1)
             probabilities: NDArray[np.float32] = shares.cpu().numpy()
         return probabilities
 

@@ -247,6 +247,18 @@ class SampleContext:
         """Return a donor, drawn from the sample's key alone, whatever the variant or the feather."""
         return self.pool.draw(self.sample, donor_draws(self.seed, self.sample, same_class), same_class=same_class)
 
+    def shared(self, number: int) -> Donor:
+        """See core.protocols.Context. Drawn from the seed alone."""
+        count = len(self.pool.samples)
+        if number > count:
+            raise UserError(f"shared_background: background {number} was asked for, but the data has {count} images")
+        place = int(generator(self.seed, "shared background").permutation(count)[number - 1])
+        lender = self.pool.samples[place]
+        image, mask, no_mask = self.pool.load(lender)
+        if no_mask:
+            raise SampleError(f"{lender.sample_id} cannot lend its background: {no_mask}")
+        return Donor(lender.sample_id, lender.label, image, mask)
+
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return new surroundings, painted once per sample."""
         if self.painting is None:

@@ -63,8 +63,13 @@ def thumbnails(
                 sample, applicable(sample, conditions, stored), pool, seed=spec.seed, max_pixels=spec.max_pixels
             ):
                 if rendering.rendered is not None:
+                    condition = rendering.condition
                     name = (
-                        rendering.condition.name
+                        condition_name(
+                            condition.scenario,
+                            condition.variant,
+                            condition.parameters_json if condition.definition.counts else "",
+                        )
                         if sample.condition == ORIGINAL
                         else condition_name(sample.condition, stored_variant(sample))
                     )

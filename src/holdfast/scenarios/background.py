@@ -225,6 +225,25 @@ def same_class_background(image: Image, mask: Mask, *, context: Context, **_: An
     return cover(background, *mask.shape), details
 
 
+@scenario(
+    id="shared_background",
+    summary="background number 1, 2, … of the data, the same for every image",
+    family="background",
+    changes="background",
+    donor="shared",
+    counts="number",
+    tool="fill",
+    native="bands",
+    parameters=(Parameter("number", 1, "which background; ?count=12 means the first twelve", minimum=1),),
+)
+def shared_background(
+    image: Image, mask: Mask, *, context: Context, number: int, **_: Any
+) -> tuple[Image, dict[str, Any]]:
+    """Put every object before the same background: with several, objects and backgrounds are crossed."""
+    background, details = donor_background(like(image, context.shared(number)), context.fill)
+    return cover(background, *mask.shape), details
+
+
 GREY = 128
 
 

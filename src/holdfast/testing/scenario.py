@@ -35,6 +35,13 @@ class MemoryContext:
             raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
         return fitting[self._seed % len(fitting)]
 
+    def shared(self, number: int) -> Donor:
+        """Return one of the donors by its number and ``seed``; SampleError if there is none."""
+        self.asked.add(("donor", "shared"))
+        if not self._donors:
+            raise SampleError("there is no donor")
+        return self._donors[(number - 1 + self._seed) % len(self._donors)]
+
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return noise by ``seed`` everywhere; the scenario has to put the object back."""
         self.asked.add(("paints", True))

@@ -67,6 +67,7 @@ class ExportedClassifier:
         wanted = overrides.get("input_size", (3, *(size or (224, 224))))
         self.preprocessing = timm.from_config({**_DEFAULTS, **overrides, "input_size": wanted})
         self.outputs = options.get("outputs", runtime.outputs)
+        self.embeds = False  # whether outputs are an embedding, which ``predict`` returns as it is
         count = self._run(np.zeros((1, *wanted), np.float32)).shape[-1]
         own = label_spaces.from_json(runtime.classes, file.name) if runtime.classes else None
         if names is not None and len(names) != count:
@@ -99,6 +100,8 @@ class ExportedClassifier:
         step = 1 if self._runtime.shape[0] == 1 else 64
         batches = [np.stack(prepared[start : start + step]) for start in range(0, len(prepared), step)]
         scores = np.concatenate([self._run(batch) for batch in batches])
+        if self.embeds:
+            return scores.astype(np.float32)
         return probabilities(
             scores, images=len(prepared), labels=len(self.labels), outputs=self.outputs, name=self.name
         )

@@ -97,6 +97,9 @@ def make_condition(
     )
 
 
+MOST_COUNTED = 100  # conditions that ``?count=`` makes
+
+
 def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
@@ -160,7 +163,14 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise unknown(registry.scenarios.kind, parsed.name, known)
     scenario = find_scenario(parsed.name)
-    return [make_condition(scenario, parsed.tag, _typed(parsed, scenario), feather=feather)]
+    options = _typed(parsed, scenario)
+    if not scenario.counts or "count" not in options:
+        return [make_condition(scenario, parsed.tag, options, feather=feather)]
+    count = options.pop("count")
+    if type(count) is not int or not 1 <= count <= MOST_COUNTED:
+        raise UserError(f"{text}: count is a whole number from 1 to {MOST_COUNTED}, not {count}")
+    numbered = ({scenario.counts: number} for number in range(1, count + 1))
+    return [make_condition(scenario, parsed.tag, options | each, feather=feather) for each in numbered]
 
 
 def _typed(parsed: Name, scenario: Scenario) -> dict[str, Any]:

@@ -74,7 +74,8 @@ class Scenario:
     # Parameters and the one value of each under which that promise holds.
     leaves_while: Mapping[str, Value] = field(default_factory=dict)
     # Must be set if the function calls ``context.donor``: row ids then include the donor pool.
-    donor: Literal["", "other_class", "same_class"] = ""
+    donor: Literal["", "other_class", "same_class", "shared"] = ""
+    counts: str = ""  # A parameter that numbers renderings: ``?count=N`` in a name means each of 1 to N
     # Images of other than 8 bits and three bands that it takes: none, RGB of any depth, or any depth and bands.
     native: Literal["", "rgb", "bands"] = ""
     paints: bool = False  # Whether it asks the context for new surroundings, which takes ``--generator``

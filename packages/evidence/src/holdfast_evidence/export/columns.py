@@ -43,6 +43,7 @@ TABLES = (
     TableKind("details/latents", schema.LATENTS, "A row for each validated walk whose latents were kept."),
     TableKind("details/answers", schema.ANSWERS, "A row for each question that a model was asked."),
     TableKind("details/segments", schema.SEGMENTS, "A row for each class in a segmented image."),
+    TableKind("details/embeddings", schema.EMBEDDINGS, "The vector of each image that an encoder saw."),
     TableKind("details/attributions", schema.ATTRIBUTIONS, "A row for each map of where a model looked.",
               files=("picture",)),
     TableKind("details/objects", schema.OBJECTS, "A row for each true object under each condition and detector.",

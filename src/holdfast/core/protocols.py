@@ -73,7 +73,7 @@ class Classifier(Protocol):
         """Return probabilities, (n, labels), for RGB images of any sizes. Batching must not change them."""
 
 
-class Encoder(Protocol):
+class ImageEncoder(Protocol):
     """A model that returns an embedding of each image. ``fingerprint`` changes whenever the embeddings could."""
 
     name: str

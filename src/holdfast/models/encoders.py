@@ -20,7 +20,7 @@ from holdfast.core.errors import SampleError, UserError
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.lazy import torch
 from holdfast.core.names import Name, checked, parse_name
-from holdfast.core.protocols import Encoder, as_array
+from holdfast.core.protocols import ImageEncoder, as_array
 from holdfast.core.types import Image
 from holdfast.models import FEATURES, _architectures, label_spaces, live, load_classifier, timm, transformers
 from holdfast.models.options import PREPROCESSING, display_name, preprocessing_overrides
@@ -32,7 +32,7 @@ _OWN = ("onnx", "openvino", "litert", "tensorrt", "python", "live")
 """Schemes of the user's own models: what comes out of them is the embedding."""
 
 
-def load_encoder(text: str, *, device: str = "auto") -> Encoder:
+def load_encoder(text: str, *, device: str = "auto") -> ImageEncoder:
     """Load an encoder by name.
 
     Args:
@@ -54,7 +54,7 @@ def load_encoder(text: str, *, device: str = "auto") -> Encoder:
     return encoder
 
 
-def _load(name: Name, text: str, device: str) -> Encoder:
+def _load(name: Name, text: str, device: str) -> ImageEncoder:
     if name.scheme == "timm":
         return _timm(name, device)
     if name.scheme == "hf" and not any("ForImageClassification" in each for each in _architectures(name.whole)):
@@ -70,12 +70,12 @@ def _load(name: Name, text: str, device: str) -> Encoder:
         known = replace(classifier.preprocessing, channels="rgb")
         return _encoder(classifier.name, module, known, f"before the head of {classifier.fingerprint}", device)
     classifier.embeds = True
-    return cast(Encoder, classifier)
+    return cast(ImageEncoder, classifier)
 
 
 def _encoder(
     name: str, module: torch.nn.Module, preprocessing: Preprocessing, architecture: str, device: str
-) -> Encoder:
+) -> ImageEncoder:
     """Return a network as an encoder; a UserError if it does not return one vector per image."""
     blank = preprocessing.transform(PIL.Image.new("RGB", preprocessing.size[::-1]))
     width = output_count(name, module, blank)
@@ -86,7 +86,7 @@ def _encoder(
     return encoder
 
 
-def _timm(name: Name, device: str) -> Encoder:
+def _timm(name: Name, device: str) -> ImageEncoder:
     options = checked(name, {"pretrained": bool, "seed": int, **PREPROCESSING})
     architecture = f"{name.name}.{name.tag}" if name.tag else name.name
     timm.check_architecture(name.name, architecture)
@@ -98,7 +98,7 @@ def _timm(name: Name, device: str) -> Encoder:
     return _encoder(display_name(name, name.whole), module, how, f"timm/{name.name}", device)
 
 
-def _transformers(name: Name, device: str) -> Encoder:
+def _transformers(name: Name, device: str) -> ImageEncoder:
     checked(name, {})
     model, processor = transformers.fetched(name, kind="an encoder", auto="AutoModel")
     settings = json.dumps(transformers.shape_of(model.config), sort_keys=True)

@@ -25,7 +25,7 @@ CROSSED = "shared_background"
 DEFAULT = f"{CROSSED}?count=12"
 
 
-class Embedding(Task):
+class EncoderTask(Task):
     """What does the embedding follow? ``details/embeddings`` has the vectors; there is no right or wrong."""
 
     name, title, protocol = EMBED, "embeddings without labels", "embedding"
@@ -66,7 +66,7 @@ class Embedding(Task):
         raise UserError("embeddings are neither right nor wrong, so they have no accuracy: use Results.embedding()")
 
 
-EMBEDDING = Embedding()
+EMBEDDING = EncoderTask()
 
 
 class EncoderEvaluating(Evaluating):

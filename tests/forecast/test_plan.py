@@ -19,7 +19,7 @@ from holdfast.cli.plan import duration, show, size
 from holdfast.core.errors import HoldfastError, UserError
 from holdfast.forecast import CostForecast, RunForecast
 from holdfast.forecast import plan as plan_of
-from holdfast.forecast.planning import _clock, _next, estimate
+from holdfast.forecast.planning import _clock, _forecast, _next, estimate
 from holdfast.forecast.trial import Trial, _trouble, bytes_in, measured, rows_in, words_of
 from holdfast.forecast.workload import workload
 
@@ -255,6 +255,28 @@ def test_on_a_busy_machine_trials_grow_until_they_tell_the_price(monkeypatch: py
     assert [_next(made[:count], train, 9.0) for count in (1, 2, 3, 4)] == [72, 150, 720, 0]  # each kind at each size
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     assert _next([trial(4, 2.04), trial(8, 1.95)], about, 9.0) == 0
+
+
+def test_a_cost_that_the_trials_do_not_show_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = workload("synth", {"data": "diorama:test?n=5000"})
+
+    def trial(images: int, processor: float, stretch: float = 1.0) -> Trial:
+        return Trial(images, stretch * processor, processor, 1e8, images, 1, {}, {"images": images})
+
+    def planned(*trials: Trial) -> tuple[float, float, bool]:
+        made = _forecast("synth", {"data": "diorama:test?n=5000"}, about, trials, 1)
+        return made.seconds.high, made.processor.high, any("too few to estimate" in note for note in made.notes)
+
+    for load in (0.0, 1000.0):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        wall, processor, unknown = planned(trial(4, 2.04, 10.0), trial(8, 1.95, 12.0))  # 0.01 s an image, in truth
+        assert unknown and wall >= 12 * 52 and processor >= 52
+        assert planned(trial(4, 2.0), trial(8, 4.2))[1:] == (pytest.approx(0.55 * 5000, rel=0.2), False)
+        assert planned(trial(8, 1.95), trial(4, 2.04), trial(256, 4.6))[2] is False
+    _, processor, unknown = planned(trial(4, 2.04), trial(8, 1.95), trial(64, 2.6))
+    assert unknown and processor >= 52  # busy with other work: only processor time counts, and it hardly grew
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert planned(trial(4, 2.04), trial(8, 1.95), trial(64, 2.6))[2] is False
 
 
 def test_on_a_busy_machine_processor_time_is_stretched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,9 +199,16 @@ def _size(trials: Sequence[Trial], load: Workload, left: float) -> int:
 
 
 def _undecided(trials: Sequence[Trial], load: Workload) -> bool:
-    """Return whether the trials ended before they showed the price of an image."""
+    """Return whether the trials ended before they showed the price of an image: all are about as long as the first."""
+    steady = len(trials) > 2 and not busy()
     ended = len(load.variants) > 1 or len(trials) >= MOST or not trials[0].size < trials[-1].size < load.units
-    return not ended and _telling(trials) > 0
+    return not steady and not ended and _telling(trials) > 0
+
+
+def _dearest(trials: Sequence[Trial]) -> float:
+    """Return the most processor time that a unit may cost: more, and the last trial would have shown it."""
+    first, last = trials[0], trials[-1]
+    return (max(last.processor - first.processor, 0) + 0.1 * first.processor) / (last.size - first.size)
 
 
 def _telling(trials: Sequence[Trial]) -> int:
@@ -209,9 +216,8 @@ def _telling(trials: Sequence[Trial]) -> int:
     first, last = trials[0], trials[-1]
     if last.processor >= TELLING * first.processor:
         return 0
-    # At most three times the first: one unit costs no more than this, or the last would have shown it.
-    dearest = (max(last.processor - first.processor, 0) + 0.1 * first.processor) / (last.size - first.size)
-    return max(2 * last.size, last.size + int(TELLING * first.processor / dearest))
+    # At most three times the first.
+    return max(2 * last.size, last.size + int(TELLING * first.processor / _dearest(trials)))
 
 
 def _forecast(
@@ -231,6 +237,11 @@ def _forecast(
     whole = trials[-1].size == load.units and trials[-1].work == wanted
     clock = _known(_clock(used, wanted), trials[-1].wall if whole else None)
     busy = _known(estimate([trial.processor for trial in used], works, wanted), trials[-1].processor if whole else None)
+    if _undecided(trials, load):
+        most = trials[-1].processor + _dearest(trials) * (load.units - trials[-1].size)
+        stretch = max(trial.wall / max(trial.processor, 1e-9) for trial in trials)
+        busy = replace(busy, high=max(busy.high, most))
+        clock = replace(clock, high=max(clock.high, most * stretch))
     return RunForecast(
         command=" ".join(["holdfast", *words_of(verb, options)]),
         unit=load.unit, units=load.units, images=load.images, conditions=load.conditions, models=load.models,
@@ -300,8 +311,8 @@ def _notes(options: Mapping[str, Any], trials: Sequence[Trial], load: Workload) 
         notes.append(
             "this machine is busy with other work: its time is processor time, stretched as it was in the trials"
         )
-        if _undecided(trials, load):
-            notes.append("the trials were too few to estimate the cost of an image: increase --seconds")
+    if _undecided(trials, load):
+        notes.append("the trials were too few to estimate the cost of an image: increase --seconds")
     if len(load.variants) == 1 and len(trials) > 3:
         first, second = (
             (after.processor - before.processor) / (after.size - before.size)

@@ -17,7 +17,7 @@ from holdfast import api
 from holdfast.api import live
 from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
 from holdfast.core.errors import UserError
-from holdfast.core.files import clear_leftovers, plain_file_name, write_atomic
+from holdfast.core.files import check_own, clear_leftovers, plain_file_name, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
 from holdfast.core.names import condition_words
 from holdfast.core.numbers import PER_IMAGE, estimate, percent
@@ -28,7 +28,7 @@ from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
 from holdfast.pipeline.jobs.progress import Progress, noted, printed, quietable
-from holdfast.pipeline.mask import MaskCounts, best_annotator, check_new
+from holdfast.pipeline.mask import MaskCounts, best_annotator
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.specs import EvaluateSpec, MaskSpec
 from holdfast.reports.objects.evidence import DetectorEvidence
@@ -154,8 +154,7 @@ def check(
         raise UserError(SEVERAL_LABELS)
     check_exchange(collection, limit)
     folder = _own_folder(out, collection.name, photos)
-    if unmasked := any(sample.mask is None for sample in collection.samples):
-        check_new(collection.samples, folder / "masks")
+    unmasked = any(sample.mask is None for sample in collection.samples)
     annotator = best_annotator() if unmasked else "grabcut"
     spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
     masking = MaskSpec(photos, masks=masks, limit=limit, annotator=annotator, keep=True, workers=workers)
@@ -298,6 +297,7 @@ def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
         raise UserError(f"{out} holds a check of other images ({others[0]}); choose another --out")
     if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
         raise UserError(f"{folder} is among the images and would be read as one of their classes; choose another --out")
+    check_own(folder, "*/spec.json", "*/.lock")
     return folder
 
 

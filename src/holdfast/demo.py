@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast import api
 from holdfast.core.errors import UserError
-from holdfast.core.files import write_atomic
+from holdfast.core.files import check_own, write_atomic
 from holdfast.core.names import condition_name, condition_words
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
@@ -51,6 +51,7 @@ def demo(out: Path, *, quick: bool = False, progress: Progress = silent, jobs: i
 
     Parts run side by side, each in a process with one core; on one core, or with ``jobs=1``, one after the other.
     """
+    check_own(out, "*/spec.json", "*/.lock")
     names = [name for name in STARTED if not (quick and name == PHOTOGRAPHS)]
     executor = LocalExecutor(jobs or min(MOST_PROCESSES, core_count()))
     if not executor.shares_memory:

@@ -67,6 +67,44 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not result.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "check MODEL PHOTOS",
+        "demo --quick",
+        "eval PHOTOS --models MODEL --scenarios original",
+        "generate --generator diorama: --limit 2",
+        "mask PHOTOS",
+        "mine PHOTOS --surrogates MODEL,SECOND --targets python:toy_models:broken --oracle clip:embedded",
+        "report RUN",
+        "segment diorama:test?n=12 --models embedded:unet",
+        "synth PHOTOS --scenarios grey",
+        "train diorama:test?n=48 --architectures embedded:resnet_rho95",
+    ],
+)
+def test_a_folder_with_files_of_others_is_refused_as_out(
+    words: str, photos: Path, toy_models: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    (kept / "cat").mkdir(parents=True)
+    (kept / "cat" / "1.txt").write_text("mine")
+    model, made = f"{toy_models}:colour", tmp_path / "run"
+    if "RUN" in words:
+        run("eval", str(photos), "--models", model, "--scenarios", "original", "--out", str(made))
+    filled = (
+        words.replace("PHOTOS", str(photos))
+        .replace("MODEL", model)
+        .replace("SECOND", f"{toy_models}:second")
+        .replace("RUN", str(made))
+        .split()
+    )
+    refused = run(*filled, "--out", str(kept), code=2)
+    assert (
+        refused.stderr == f"holdfast: {kept} is not empty and was not written by this command; choose another --out\n"
+    )
+    assert [path.name for path in kept.rglob("*")] == ["cat", "1.txt"]
+
+
 @pytest.mark.parametrize("verb", ["check", "eval", "report", "explain", "compare"])
 def test_commands_whose_arguments_differ_in_order_show_each_other(verb: str) -> None:
     printed = " ".join(run(verb, "--help").stdout.split())

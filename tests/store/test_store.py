@@ -62,10 +62,10 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_unfinished_files_are_cleared_and_not_read(tmp_path: Path) -> None:
-    parts = Parts(tmp_path / "parts", ROWS)
+    parts = Parts(tmp_path / "predictions", ROWS)
     parts.write(rows("a"))
-    (tmp_path / "parts" / ".unfinished-123").write_bytes(b"half a file")
-    half = tmp_path / "parts" / "deeper" / ".unfinished-456"  # a checkpoint is a folder
+    (tmp_path / "predictions" / ".unfinished-123").write_bytes(b"half a file")
+    half = tmp_path / "predictions" / "deeper" / ".unfinished-456"  # a checkpoint is a folder
     half.mkdir(parents=True)
     (half / "weights.safetensors").write_bytes(b"half")
     assert parts.stored_ids() == {"a"}

@@ -47,6 +47,14 @@ def no_empty_folders(folder: Path, *, own: str = "") -> Iterator[None]:
         raise
 
 
+def check_own(folder: Path, *marks: str) -> None:
+    """Raise a UserError if a folder has files, and none of ``marks`` (patterns) by which a command knows its own."""
+    if not folder.is_dir() or all(entry.name.startswith(".") for entry in folder.iterdir()):
+        return
+    if not any(next(folder.glob(mark), None) for mark in marks):
+        raise UserError(f"{folder} is not empty and was not written by this command; choose another --out")
+
+
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
     """Yield a new folder next to ``out`` that becomes it when the block ends well and is deleted otherwise."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,8 @@ def make_masks(
     prepared = prepare(spec, collection, progress)
     samples = {sample.sample_id: sample for sample in prepared.collection.samples}
     parts = Parts(out / ".parts", MASKS)
-    with writing(out):
-        if not parts.folder.exists():
-            check_new(collection.samples, out)
-            parts.folder.mkdir()
+    with writing(out, ".parts"):
+        parts.folder.mkdir(exist_ok=True)
         finished = [row for row in parts.rows().to_pylist() if row["status"] == "ok"]
         parts.drop_ids([row["row_id"] for row in finished if not (out / row["path"]).is_file()])
         ids = {name: _row_id(sample, spec, prepared, annotator) for name, sample in samples.items()}
@@ -91,14 +89,6 @@ def _row_id(sample: Sample, spec: MaskSpec, prepared: Prepared, annotator: Annot
     kept = spec.keep and sample.mask is not None
     maker = f"kept {prepared.masks[sample.sample_id]}" if kept else annotator.fingerprint
     return fingerprint([sample.sample_id, prepared.images[sample.sample_id], maker])[:32]
-
-
-def check_new(samples: Iterable[Sample], out: Path) -> None:
-    """Raise a UserError if a mask that someone else made would be replaced."""
-    for sample in [] if (out / ".parts").exists() else samples:
-        path = out / f"{file_name(sample)}.png"
-        if path.exists():
-            raise UserError(f"{path} is there and was not made by holdfast mask; choose another --out")
 
 
 class MaskWorker(Worker[Annotator]):

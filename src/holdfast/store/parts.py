@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from holdfast import registry
 from holdfast.core.errors import DamageWarning, HoldfastError, UserError, cannot_write, first_line
-from holdfast.core.files import clear_unfinished, no_empty_folders, whole_file
+from holdfast.core.files import check_own, clear_unfinished, no_empty_folders, whole_file
 from holdfast.core.fingerprint import fingerprint
 from holdfast.core.places import address
 from holdfast.core.schema import FRAMES, LATENTS, PREDICTIONS, WALKS, versioned
@@ -88,17 +88,22 @@ def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] 
 
 
 _LOCK = ".lock"
+_OF_A_RUN = ("spec.json", "predictions", "manifest")  # a run whose spec.json was deleted is continued
 DAMAGED = "damaged"
 """The folder for damaged tables, below the one that is written to; next to whole ones, other programs read them."""
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Hold the right to write below a folder, which one process at a time has."""
+def writing(folder: Path, *marks: str) -> Iterator[None]:
+    """Hold the right to write below a folder, which one process at a time has.
+
+    A folder that has files must have one of ``marks`` (those of a run by default), else a UserError is raised.
+    """
     # Makes the folder, deletes unfinished files and sets damaged tables aside. The kernel drops the lock with the
     # process, even after kill -9. A folder that was made here and is still empty after an error is removed again.
     if url := address(folder):
         raise UserError(f"this command writes to a folder of the disk, not to {url}; copy it there afterwards")
+    check_own(folder, *(marks or _OF_A_RUN))
     with no_empty_folders(folder, own=_LOCK), _locked(folder):
         _set_damaged_aside(folder, clear_unfinished(folder, ending=".parquet"))
         yield

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import UserError
-from holdfast.core.files import hearing
+from holdfast.core.files import check_own, hearing
 from holdfast.core.places import address, place, reaching, stage, stands_for, store
 from holdfast.core.system import process_has_ended, user_id
 from holdfast.store.mirror import WRITER, Mirror, every, locked
@@ -62,6 +62,7 @@ def delivered(out: str | Path) -> Iterator[Path]:
     # A place in this machine's copy of a run means that place in the store.
     url = _meant(out)
     if not url:
+        check_page_folder(Path(out))
         yield Path(out)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-") as temporary:
@@ -70,6 +71,15 @@ def delivered(out: str | Path) -> Iterator[Path]:
         with _by_address(folder, url):
             yield folder
         Mirror(url, folder).deliver(thorough=True)
+
+
+def check_page_folder(folder: Path) -> None:
+    """Raise a UserError if a folder has files that are not of a page of Holdfast."""
+    page = folder / "index.html"
+    if not page.is_file():
+        check_own(folder, "figures", "tables")  # of a page that was not finished
+    elif b'content="Holdfast"' not in page.read_bytes():
+        check_own(folder)
 
 
 def in_store(out: str | Path, folder: Path, path: Path) -> Path:

@@ -88,7 +88,7 @@ def export_campaign(
     with database.reading() as connection:
         rows = connection.execute(query.where(items.c.campaign_id == campaign_id, items.c.role == "judge"))
         judged: dict[str, int] = {row.sample_id: row.id for row in rows}
-    with writing(out):
+    with writing(out, SUMMARY):
         write_json(out / SUMMARY, {"verb": "review", "campaign": votes.campaign})
         write_table(out / FILE, votes.to_arrow())
         write_atomic(out / "votes.csv", table_csv(votes.table))

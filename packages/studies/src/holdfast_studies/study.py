@@ -16,7 +16,7 @@ import pandas as pd
 
 from holdfast import api, registry
 from holdfast.core.errors import UserError
-from holdfast.core.files import clear_leftovers, write_atomic
+from holdfast.core.files import check_own, clear_leftovers, write_atomic
 from holdfast.core.names import split_list, unknown
 from holdfast.core.protocols import Oracle
 from holdfast.core.types import Collection
@@ -164,6 +164,7 @@ def written(value: Value) -> str:
 def _claim(file: Path, asked: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
     """Write ``study.json`` and return whether it is new; refuse a folder with other settings (absent: ``usual``)."""
     if not file.is_file():
+        check_own(file.parent)
         clear_leftovers(file)
         write_atomic(file, (json.dumps(asked, indent=2) + "\n").encode())
         return True

@@ -24,7 +24,7 @@ from holdfast.pipeline.files import check_apart
 from holdfast.pipeline.generate.generate import GenerateWorker, KnownMaker, image_row, know_maker, make_images
 from holdfast.pipeline.generate.plan import POOL_ROWS, ImageRequest
 from holdfast.pipeline.hard.pool import MeasuredPool, MineSpec, check, measure, without_answer
-from holdfast.pipeline.hard.publish import check_out, publish
+from holdfast.pipeline.hard.publish import publish
 from holdfast.pipeline.hard.results import Mining, MiningChoice, Selection, tables
 from holdfast.pipeline.jobs.execute import batched_shard_size, execute
 from holdfast.pipeline.jobs.plan import Job, plan
@@ -51,10 +51,9 @@ class Mined:
 def mine(spec: MineSpec, out: Path, *, progress: Progress = silent, executor: Executor | None = None) -> Mined:
     """Classify a pool with every model, keep shared failures, measure what they are, and write the dataset folder."""
     warnings = check(spec)
-    check_out(out)
     check_apart(read(DataSpec(spec.pool)).samples, out)
     folder = out / MINING
-    with writing(out):
+    with writing(out, f"{MINING}/spec.json"):
         write_json(folder / "spec.json", {"verb": "mine", **asdict(spec)})
         pool, oracle = measure(spec, spec.pool, folder, progress, limit=spec.limit, executor=executor)
         warnings += without_answer(pool.run) + _doubts_about_models(spec, pool)

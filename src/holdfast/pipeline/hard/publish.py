@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import SampleError, UserError
-from holdfast.core.files import json_object, write_atomic
+from holdfast.core.files import write_atomic
 from holdfast.core.fingerprint import bytes_sha256
 from holdfast.core.lazy import pd
 from holdfast.core.numbers import estimate, number, percent, span
@@ -66,14 +66,6 @@ _FIRST = ("path", "label", "sample_id", "source_id", "kind", "condition", "licen
 _LAST = ("surrogates_failed", "oracle_accepted", "oracle_saw", "half", "set")
 _AT_ONCE = 64
 _QUESTIONS = ("image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate")
-
-
-def check_out(out: Path) -> None:
-    """Raise a UserError if a folder holds anything but a hard set of ours."""
-    if not out.exists() or (out.is_dir() and all(entry.name.startswith(".") for entry in out.iterdir())):
-        return
-    if json_object(out / "mining" / "spec.json").get("verb") != "mine":
-        raise UserError(f"{out} holds something else; name a new folder for --out")
 
 
 def publish(mining: Mining, tables: dict[str, pd.DataFrame], facts: dict[str, Any], out: Path) -> int:

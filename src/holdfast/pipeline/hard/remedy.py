@@ -134,8 +134,6 @@ def _claim(out: Path, spec: RemedySpec) -> None:
         other = [key for key in ("verb", "hard", "model") if stored.get(key) != asked[key]]
         if other:
             raise UserError(f"{out} holds another run ({other[0]} {stored.get(other[0])}); name a new folder for --out")
-    elif any(not entry.name.startswith(".") for entry in out.iterdir()):
-        raise UserError(f"{out} holds something else; name a new folder for --out")
     write_json(file, asked)
 
 

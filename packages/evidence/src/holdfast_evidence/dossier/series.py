@@ -60,7 +60,7 @@ def watch(
         raise UserError("a run and --photos are two things to add: call watch once for each")
     if run is None and not (folder / SERIES).is_file():
         raise UserError(f"{series} is not a series yet: holdfast audit watch {series} RUN begins one")
-    with writing(folder):
+    with writing(folder, SERIES, "index.html"):
         entries = _read(folder / SERIES)
         entry: dict[str, Any] = {"number": len(entries)}
         if run is not None:

@@ -27,6 +27,7 @@ from holdfast.data.inventory import check_exchange, take_inventory
 from holdfast.data.reading import DOUBTFUL
 from holdfast.models import is_detector
 from holdfast.pipeline.classifiers import SEVERAL_LABELS
+from holdfast.pipeline.files import IN_MEMORY
 from holdfast.pipeline.jobs.progress import Progress, noted, printed, quietable
 from holdfast.pipeline.mask import MaskCounts, best_annotator
 from holdfast.pipeline.samples import DataSpec, read
@@ -297,7 +298,7 @@ def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
         raise UserError(f"{out} holds a check of other images ({others[0]}); choose another --out")
     if root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
         raise UserError(f"{folder} is among the images and would be read as one of their classes; choose another --out")
-    check_own(folder, "*/spec.json", "*/.lock")
+    check_own(folder, "*/spec.json", "*/.lock", f"{IN_MEMORY}/manifest.parquet")
     return folder
 
 

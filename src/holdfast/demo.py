@@ -127,7 +127,7 @@ def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:
     Of drawn scenes it takes one with nothing before the object, drawn larger.
     """
     columns = ["model", "sample_id", "source_id", "condition", "variant", "status", "correct", "prediction", "donor_id"]
-    rows = results.rows(columns).to_pandas()
+    rows = results.run.rows(columns).to_pandas()
     rows = rows[rows["status"] == "ok"].astype({"model": str, "sample_id": str, "condition": str, "variant": str})
     doubtful = doubtful_masks(results.run.spec().get("masks"))  # of the image, or of the one that lends the background
     rows = rows[~rows["sample_id"].isin(doubtful) & ~rows["donor_id"].astype(object).isin(doubtful)]

@@ -172,8 +172,8 @@ def _walks(out: Path, size: DemoSize, progress: Progress) -> list[PartCard]:
         oracle="clip:embedded", steps=size.steps, step_size=0.08, frames=size.frames,
     )  # fmt: skip
     table = results.fmr()
-    shares = table[(table["label"] == "") & (table["measure"] == "fmr")]
-    bars = [Bar(_plain(row["model"]), row["estimate"], row["low"], row["high"]) for row in shares.to_dict("records")]
+    rows = table[table["label"] == ""].to_dict("records")
+    bars = [Bar(_plain(row["model"]), row["FMR"], row["FMR_low"], row["FMR_high"]) for row in rows]
     return [PartCard(
         "How much is left when images are changed against it?", percent(bars[0].value, 0), _between(bars[0]),
         f"of its accuracy is left to {bars[0].name} on images that a generator changed step by step so that it errs, "

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import html
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
 import pyarrow.compute as pc
 
 from holdfast import registry
 from holdfast.core.errors import UserError
-from holdfast.core.names import condition_names, nearest, scenario_of, speaks_python, split_list, unknown
+from holdfast.core.lazy import pd
+from holdfast.core.names import (
+    condition_names,
+    nearest,
+    scenario_of,
+    speaks_python,
+    split_list,
+    typed_name,
+    unknown,
+)
 from holdfast.core.schema import CLASSIFY, DETECT, EMBED
 from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Families
@@ -25,10 +36,9 @@ from holdfast.stats.core.reduce import Counts, Outcome, reduce
 from holdfast.store import Run, as_photos, copies_of, delivered, in_store
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
-    from holdfast.reports.plots import Plot
+    from holdfast.reports.plots import Plot, RowFrame
     from holdfast.stats.core.cells import Average
     from holdfast.stats.effects.failure_point import FailurePoints
     from holdfast.stats.effects.score_spread import Components
@@ -63,9 +73,26 @@ class Results:
         """The run directory."""
         return self.run.path
 
-    def rows(self, columns: list[str] | None = None) -> pa.Table:
-        """Return the one table, or some of its columns."""
-        return self.run.rows(columns)
+    def rows(self, columns: list[str] | None = None) -> RowFrame:
+        """Return every prediction: the one table, or some of its columns, as a frame that prints itself.
+
+        ``condition`` is the name as it is typed, with variant or severity (``fog@3``), so that grouping by it never
+        pools two conditions. ``run.run.rows()`` returns the stored table.
+        """
+        from holdfast.reports.plots import row_frame
+
+        setting = ["condition", "variant", "parameters"]
+        named = columns is None or "condition" in columns
+        asked = list(dict.fromkeys([*columns, *setting])) if columns and named else columns
+        frame = self.run.rows(asked).to_pandas()
+        if named and len(frame):
+            given = frame.groupby(setting, observed=True, dropna=False, sort=False)
+            kinds = frame.loc[~frame.duplicated(setting), setting].astype(object).fillna("")
+            keys = list(kinds.itertuples(index=False, name=None))
+            known = condition_names(keys)
+            names = np.array([typed_name(known[key]) for key in keys], object)
+            frame["condition"] = pd.Categorical(names[given.ngroup()])
+        return row_frame(frame if columns is None else frame[columns])
 
     @cached_property
     def counts(self) -> Counts:
@@ -136,6 +163,8 @@ class Results:
     def verdicts(self, *, outcome: Outcome = "full", **options: Any) -> pd.DataFrame:
         """Return each model's verdict in words and numbers; options of ``stats.effects.verdict.what_it_holds``.
 
+        All numbers are about one label space, named in ``space``: with ``outcome="full"`` about all outputs of the
+        model; ``outcome="restricted"`` has more columns, as those need answers among the dataset's classes.
         Those of a check that stopped early rest on intervals that hold whenever one stops. A run of detectors has
         those of ``stats.objects.verdict.what_detectors_hold``.
         """
@@ -148,11 +177,13 @@ class Results:
         if self.is_detection:
             return with_copies(what_detectors_hold(self.boxes, **options), len(self._copies))
         if self.rounds:
-            return result_frame(sequential_verdicts(self.counts, self.rounds, outcome=outcome), "verdicts")
+            return result_frame(
+                _of_space(sequential_verdicts(self.counts, self.rounds, outcome=outcome), outcome), "verdicts"
+            )
         if self.task.name != CLASSIFY:
             options = {"average": self.task.average, "unit": self.task.unit, "success": self.task.success} | options
             return result_frame(what_outcomes_rely_on(self.counts, **options), "verdicts")
-        return result_frame(what_it_holds(self.counts, outcome=outcome, **options), "verdicts")
+        return result_frame(_of_space(what_it_holds(self.counts, outcome=outcome, **options), outcome), "verdicts")
 
     @property
     def rounds(self) -> dict[str, list[list[str]]]:
@@ -205,14 +236,17 @@ class Results:
         rows = self.run.predictions.dataset().to_table(list(measure.reads), filter=rows_of_tasks(measure.tasks))
         return measure.of(as_photos(rows, self._copies).to_pandas())
 
-    def fmr(self, *, space: str | None = None) -> pd.DataFrame:
-        """Return SA, PA, VR and FMR of a ``perturb`` run per model and class, with bounds, baselines and intervals.
+    def fmr(self, *, space: str | None = None, measures: bool = False) -> pd.DataFrame:
+        """Return SA, PA, VR and FMR of a ``perturb`` run with intervals, a row per model and class ('': all classes).
 
-        There is a table for every setting; ``space`` overrides the label space of right answers.
+        ``measures``: a row per measure instead, with bounds, baselines and counts. Rows of several settings differ in
+        the columns before ``n``; ``space`` overrides the label space of right answers.
         """
-        from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_rows
+        from holdfast.reports.plots import result_frame
+        from holdfast.stats.walks.walk_rows import COLUMNS, fmr_of_rows, side_by_side
 
-        return fmr_of_rows(self._photos(COLUMNS), space=space)
+        table = fmr_of_rows(self._photos(COLUMNS), space=space)
+        return table if measures else result_frame(side_by_side(table), "fmr")
 
     def fmr_corrected(self, votes: Votes | str | Path, **options: Any) -> pd.DataFrame:
         """Return FMR in which accepted images that people do not confirm count as not validated.
@@ -373,7 +407,7 @@ class Results:
             lines.append(f"  {column}s: {', '.join(names[:4] if rest else names)}{rest}")
         tasks = self.run.tasks() or [CLASSIFY]
         calls = [call for task in tasks for call in ([".fmr()"] if task == WALKS else registry.tasks.get(task).calls)]
-        return "\n".join([*lines, f"  next: {', '.join(calls)}, .report(); .rows().to_pandas() has every answer"])
+        return "\n".join([*lines, f"  next: {', '.join(calls)}, .report(); .rows() has every prediction"])
 
     def _repr_html_(self) -> str:
         from holdfast.reports import html_summary
@@ -389,6 +423,18 @@ class Results:
 for _name, _method in list(vars(Results).items()):
     if inspect.isfunction(_method) and not _name.startswith("_"):
         setattr(Results, _name, speaks_python(_method))
+
+
+def _of_space(verdicts: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
+    """Return verdicts with the column ``space`` and, of their numbers, those about this label space."""
+    from holdfast.stats.effects.verdict import AMONG_CLASSES
+
+    if verdicts.empty:
+        return verdicts
+    other = [name for name in verdicts if re.sub("_(low|high|p)$", "", name) in AMONG_CLASSES]
+    table = verdicts if outcome == "restricted" else verdicts.drop(columns=other)
+    table.insert(2, "space", outcome)
+    return table
 
 
 def scored_conditions(counts: Counts, over: str | Sequence[str]) -> list[str]:

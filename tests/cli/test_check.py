@@ -98,12 +98,12 @@ def test_asking_for_less_removes_nothing_and_answers_for_less(readers: str, tmp_
     photos = str(make(tmp_path / "squares", 4))
     whole = check(f"{readers}:background_reader", photos)
     key, columns = ["sample_id", "condition"], ["sample_id", "condition", "row_id"]
-    stored = whole.results.rows(columns).to_pandas().astype(str).set_index(key).sort_index()
+    stored = whole.results.run.rows(columns).to_pandas().astype(str).set_index(key).sort_index()
     fewer = check(f"{readers}:background_reader", photos, limit=6)
-    shown = set(fewer.results.rows(["sample_id"])["sample_id"].to_pylist())
+    shown = set(fewer.results.run.rows(["sample_id"])["sample_id"].to_pylist())
     assert len(shown) == 6 and fewer.results.run.predictions.count() == 6 * 18
     assert "6 images" in fewer.page.read_text(encoding="utf8")
-    kept = holdfast.open_run(fewer.results.path).rows(columns).to_pandas().astype(str).set_index(key).sort_index()
+    kept = holdfast.open_run(fewer.results.path).run.rows(columns).to_pandas().astype(str).set_index(key).sort_index()
     assert list(kept.index) == list(stored.index) and len(kept) == 12 * 18
     # Six images lend each other backgrounds, as in a check of their own; no row of another image is touched.
     others = ~stored.index.get_level_values("sample_id").isin(shown)
@@ -125,7 +125,7 @@ def test_the_command_makes_masks_and_goes_on(readers: str, tmp_path: Path) -> No
     (photos / "images" / "red" / "1.png").unlink()
     again = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")
     assert {path: path.stat().st_mtime_ns for path in masks} == masks
-    ids = set(again.results.rows(["sample_id"])["sample_id"].to_pylist())
+    ids = set(again.results.run.rows(["sample_id"])["sample_id"].to_pylist())
     assert len(ids) == 5 and "red/1" not in ids  # an image that was taken away counts no more
     written = page.stat().st_mtime_ns
     same = check(f"{readers}:object_reader", str(photos), out=tmp_path / "answer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import subprocess
 import sys
@@ -149,6 +150,18 @@ def test_eval_prints_the_pictures_of_each_cell_where_they_differ(photos: Path, t
     )
     said = run(*words).stdout
     assert "(images)" in said and "100.0 % / 100.0 % (12)" in said and " % (11)" in said
+
+
+def test_eval_prints_the_accuracy_of_the_report(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for image in sorted((photos / "images" / "disc").iterdir())[1:]:
+        image.unlink()
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "one_answer.py").write_text("def disc(images):\n    return ['disc'] * len(images)\n")
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    words = ("--models", "python:one_answer:disc", "--scenarios", "original", "--out", tmp_path / "run")
+    assert "33.3 % / 33.3 %" in run("eval", photos, *words).stdout  # of nine images, one of them a disc
+    with (Path(run("report", tmp_path / "run").stdout.strip()).parent / "tables" / "scores.csv").open() as file:
+        assert next(csv.DictReader(file))["original"].startswith("0.333")
 
 
 def test_data_duplicates_looks_as_far_as_the_library_advises() -> None:

@@ -127,7 +127,7 @@ def test_a_network_of_timm_brings_its_own_transform_and_a_callable_its_names(tmp
 
     with pytest.warns(UserWarning, match="shows no weights"):
         run = holdfast.evaluate(_Set(), models=[network, brightest], scenarios="original", out=tmp_path / "run")
-    assert set(run.rows(["model"])["model"].to_pylist()) == {"ResNet", "brightest"}
+    assert set(run.run.rows(["model"])["model"].to_pylist()) == {"ResNet", "brightest"}
 
 
 def test_a_model_that_holdfast_loaded_is_an_object_as_well(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_script_hears_how_far_it_is_and_how_outputs_are_read_unless_it_asks_fo
     for line in (
         "27 rows",
         "models: Slow",
-        "conditions: original, contrast@severity_3, fog@severity_3",
+        "conditions: original, contrast@3, fog@3",
         "next: .verdicts(), .accuracy()",
     ):
         assert line in hushed.stdout

@@ -42,7 +42,7 @@ def test_perturb_prints_counts_bounds_baselines_and_warnings(tmp_path: Path) -> 
     assert f"{SCENES} images published" in typed("perturb", out, "--publish", tmp_path / "second")
     assert len(holdfast.load_collection(str(folder))) == SCENES
     results = holdfast.open_run(out)
-    table = results.fmr()
+    table = results.fmr(measures=True)
     assert set(table[table["label"] == ""]["n"]) == {SCENES} and "fmr_algorithm1" in set(table["measure"])
     assert len(results.fmr(space="all")) == len(table)
     with pytest.raises(UserError, match="dataset or all"):

@@ -85,7 +85,7 @@ def test_a_folder_in_use_is_refused_there_too(elsewhere: dict[str, str], tmp_pat
         "from holdfast.store import writing\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "with writing(folder):\n"
-        "    (folder / 'kept').write_text('x')\n"
+        "    (folder / 'spec.json').write_text('{}')\n"
         "    print('in', flush=True)\n"
         "    sys.stdin.read()\n"
     )

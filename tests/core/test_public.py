@@ -29,7 +29,7 @@ def test_the_inventory() -> None:
 
 def test_the_verbs_as_functions(photos: Path, toy_models: str, tmp_path: Path) -> None:
     run = holdfast.evaluate(photos, models=[f"{toy_models}:colour"], out=tmp_path / "run", scenarios="original,grey")
-    assert holdfast.open_run(tmp_path / "run").rows().num_rows == run.rows().num_rows == 24
+    assert holdfast.open_run(tmp_path / "run").run.rows().num_rows == run.rows().num_rows == 24
     assert holdfast.synth(photos, out=tmp_path / "synth", scenarios="red").rows == 12
     rows = holdfast.mask(photos, out=tmp_path / "masks", annotator="threshold")
     assert len(rows) == 12 and rows[0]["confidence"] <= rows[-1]["confidence"]

@@ -36,7 +36,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(path: Path) -> list[dict]:
-    rows = holdfast.open_run(path).rows().to_pylist()
+    rows = holdfast.open_run(path).run.rows().to_pylist()
     assert rows and "error" not in {row["status"] for row in rows}
     return rows
 

@@ -31,7 +31,7 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def test_the_numbers_are_those_of_the_one_table(table: pd.DataFrame, folder: Path) -> None:
-    rows = holdfast.open_run(folder).rows().to_pandas()
+    rows = holdfast.open_run(folder).run.rows().to_pandas()
     for name, column in (("original", "clean"), ("random_background", "pasted"), (RERENDERED, "true")):
         for model, one in table.iterrows():
             chosen = rows[(rows["condition"] == name) & rows["model"].str.endswith(f":{model}")]

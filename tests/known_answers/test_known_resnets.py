@@ -46,7 +46,7 @@ def test_answers_to_backgrounds_alone_are_ordered(run: holdfast.Results) -> None
         shown = [part(run, MODELS[place], "only_background") for place in (more, less)]
         found = paired_effect(*shown, "right_restricted", resamples=2000)
         assert found.low > 0, found
-    nothing_learned = run.verdicts(resamples=200).set_index("model").loc[MODELS[0]]
+    nothing_learned = run.verdicts(outcome="restricted", resamples=200).set_index("model").loc[MODELS[0]]
     assert nothing_learned["only_background_excess_low"] < 0.02
 
 

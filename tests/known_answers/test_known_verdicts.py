@@ -17,8 +17,8 @@ CONDITIONS = "original,same_class_background,random_background,only_background,s
 def verdicts_of(folder, data: str, *names: str, **options) -> pd.DataFrame:
     models = [f"python:known_classifiers:{name}" for name in names]
     run = holdfast.evaluate(data, models=models, out=folder, scenarios=CONDITIONS, batch_size=64, **options)
-    assert set(run.rows(["status"])["status"].to_pylist()) == {"ok"}
-    table = run.verdicts(resamples=2000)
+    assert set(run.run.rows(["status"])["status"].to_pylist()) == {"ok"}
+    table = run.verdicts(outcome="restricted", resamples=2000)
     return table.set_index(table["model"].str.rpartition(":")[2])
 
 

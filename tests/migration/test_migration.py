@@ -41,7 +41,7 @@ def test_there_is_a_run_of_every_kind() -> None:
 
 def test_old_rows_are_read_as_they_were_written(old: Path) -> None:
     written = ds.dataset(sorted((old / "predictions").glob("*.parquet"))).to_table()
-    rows = holdfast.open_run(old).rows()
+    rows = holdfast.open_run(old).run.rows()
     assert rows.num_rows == written.num_rows == ROWS[old.name]
     assert set(rows["row_id"].to_pylist()) == set(written["row_id"].to_pylist())
     assert pc.sum(rows["correct"]).as_py() == pc.sum(written["correct"]).as_py()
@@ -63,6 +63,6 @@ def test_an_old_run_has_a_page(old: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda path: path.name)
 def test_an_old_bundle_opens_with_its_rows(version: Path, tmp_path: Path) -> None:
     run("share", "open", version / "eval.zip", "--out", tmp_path / "opened")
-    opened = holdfast.open_run(tmp_path / "opened").rows()
+    opened = holdfast.open_run(tmp_path / "opened").run.rows()
     packed = pq.read_table(sorted((version / "eval" / "predictions").glob("*.parquet"))[0], columns=["row_id"])
     assert set(opened["row_id"].to_pylist()) == set(packed["row_id"].to_pylist())

@@ -51,7 +51,7 @@ def test_a_package_adds_a_verb_a_scenario_a_task_a_measure_and_a_section(
 
     commands = (folder / "README.md").read_text(encoding="utf8").split("```bash\n")[1].split("```")[0]
     printed = done("bash", "-ec", commands)
-    assert "specks@severity_3" in printed and "the number of coins" in printed  # of eval
+    assert "specks@3" in printed and "the number of coins" in printed  # of eval
     page = (folder / "runs" / "coins" / "report" / "index.html").read_text(encoding="utf8")
     assert 'id="count-errors"' in page and "any is off by +" in page
 

@@ -59,7 +59,7 @@ def test_maps_of_a_run_and_resuming(drawn: Path) -> None:
     found = api.explain(drawn, methods="gradcam", limit=6, device="cpu", pictures=1)
     assert (found.summary.rows, found.summary.already, dict(found.summary.trouble)) == (24, 0, {})
     first = rows(drawn)
-    table = holdfast.open_run(drawn).rows(["row_id", "condition", "label"]).to_pandas()
+    table = holdfast.open_run(drawn).run.rows(["row_id", "condition", "label"]).to_pandas()
     joined = first.merge(table, on="row_id")
     assert set(joined["condition"]) == {"original", "random_background"}  # without the object there is no foreground
     assert (joined["target_class"].astype(str) == joined["label"].astype(str)).all()

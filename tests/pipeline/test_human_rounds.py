@@ -70,7 +70,7 @@ def test_rounds(tmp_path: Path) -> None:
     assert sorted(zip(details["steps"], details["stop"].astype(str), strict=True)) == [
         (0, "first_rejected"), (2, "rejected"), (4, "budget"),
     ]  # fmt: skip
-    fmr = holdfast.open_run(run).fmr().set_index(["label", "measure"])
+    fmr = holdfast.open_run(run).fmr(measures=True).set_index(["label", "measure"])
     assert fmr.loc[("", "validation_rate"), "estimate"] == pytest.approx(2 / 3)
     # Finished: the same command has nothing to do.
     before = {path: path.stat().st_mtime_ns for path in (run / "predictions").glob("*.parquet")}

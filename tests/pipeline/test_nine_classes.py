@@ -74,7 +74,7 @@ def test_a_model_of_a_thousand_outputs_answers_in_nine(photos: Path, networks: N
               "--out", str(tmp_path / "run")],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    rows = holdfast.open_run(tmp_path / "run").rows().to_pandas()
+    rows = holdfast.open_run(tmp_path / "run").run.rows().to_pandas()
     assert sorted(set(rows["label"])) == sorted(RANGES) and len(rows) == 9 * 12
     # The best output decides: three dogs of 0.2 are more than one fish of 0.4 together, but none of them is better.
     assert rows["correct"].all() and rows["correct_restricted"].all()

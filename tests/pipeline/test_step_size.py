@@ -33,7 +33,7 @@ def test_auto_finds_a_step_that_the_budget_resolves_and_keeps_it(tmp_path: Path)
     (own,) = [trial for trial in trials if trial["step_size"] == step]
     assert goals(8)[0] <= own["first_failure"] <= goals(8)[2]
     assert all(trial["share"] == pytest.approx(trial["step_size"] / spec["latent_scale"]) for trial in trials)
-    rows = holdfast.open_run(out).rows()
+    rows = holdfast.open_run(out).run.rows()
     perturbed = rows.filter(pc.equal(rows["condition"], "perturbed"))
     assert {json.loads(text)["step_size"] for text in perturbed["parameters"].to_pylist()} == {step}
     assert "of the latent's scale" in said
@@ -41,7 +41,7 @@ def test_auto_finds_a_step_that_the_budget_resolves_and_keeps_it(tmp_path: Path)
     shown = "".join(path.read_text() for path in (tmp_path / "page").rglob("*.html"))
     assert "Trials of the step" in shown and "FMR over the size of a step" in shown
     run(*WALK, "--step-size", "auto", "--out", out)
-    assert spec_of(out)["step_trials"] == trials and holdfast.open_run(out).rows().num_rows == rows.num_rows
+    assert spec_of(out)["step_trials"] == trials and holdfast.open_run(out).run.rows().num_rows == rows.num_rows
 
 
 def test_trials_are_what_walks_with_their_step_come_to(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_trials_are_what_walks_with_their_step_come_to(tmp_path: Path) -> None:
     for trial in spec_of(tmp_path / "auto")["step_trials"]:  # type: ignore[attr-defined]
         out = tmp_path / f"{trial['step_size']}"
         run(*WALK, "--step-size", repr(trial["step_size"]), "--out", out)
-        rows = holdfast.open_run(out).rows().to_pandas()
+        rows = holdfast.open_run(out).run.rows().to_pandas()
         walked = rows[rows["condition"] == "perturbed"]
         fine = walked[walked["status"] == "ok"]
         assert (len(walked), len(fine), fine["correct_restricted"].sum()) == (

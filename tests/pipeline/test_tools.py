@@ -217,7 +217,7 @@ def test_filled_backgrounds_keep_every_pixel_but_the_hole(migan: Path, tmp_path:
     for more in ([], ["--fill", f"migan:{migan}"]):
         call = ["eval", *asked, "--scenarios", "original,only_background", "--out", str(tmp_path / "run"), *more]
         assert CliRunner().invoke(app, call).exit_code == 0
-        runs.append({row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").rows().to_pylist()})
+        runs.append({row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").run.rows().to_pylist()})
     shared = [runs[1][name]["condition"] for name in runs[0].keys() & runs[1].keys()]
     assert len(runs[1]) == 12 and shared == ["original"] * 6
 
@@ -230,7 +230,7 @@ def test_donors_lend_backgrounds_without_their_object(migan: Path, tmp_path: Pat
     for name, more in {"tiled": (), "filled": ("--fill", f"migan:{migan}")}.items():
         call = ["eval", *asked, borrowed, "--models", f"{toy_models}:colour", "--out", str(tmp_path / "run"), *more]
         assert CliRunner().invoke(app, call).exit_code == 0
-        runs[name] = {row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").rows().to_pylist()}
+        runs[name] = {row["row_id"]: row for row in holdfast.open_run(tmp_path / "run").run.rows().to_pylist()}
         call = ["synth", *asked, "random_background", "--out", str(tmp_path / name), "--workers", "1", *more]
         assert CliRunner().invoke(app, call).exit_code == 0
     shared = [runs["filled"][row_id]["condition"] for row_id in runs["tiled"].keys() & runs["filled"].keys()]

@@ -89,7 +89,7 @@ def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
     again = holdfast.train(
         alone, masks=shapes / "masks", architectures=RESNET, scenarios="grey", out=tmp_path / "run", **SMALL
     )
-    assert set(again.rows(["status"])["status"].to_pylist()) == {"ok"}
+    assert set(again.run.rows(["status"])["status"].to_pylist()) == {"ok"}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_on_the_command_line(photos: Path, tmp_path: Path) -> None:
     assert "study greyscale" in train("--robust", "grey")
     assert not (tmp_path / "run" / "predictions").exists()
     train("--robust", "augmix")
-    assert len(holdfast.open_run(tmp_path / "run").rows()) > 0
+    assert len(holdfast.open_run(tmp_path / "run").run.rows()) > 0
 
 
 def test_a_union_does_both() -> None:

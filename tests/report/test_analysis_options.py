@@ -65,7 +65,7 @@ def test_options_of_the_command_change_the_fit_and_the_score(made: Path, plain: 
 
 def by_hand(made: Path, conditions: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Macro accuracies from the rows: those of the conditions less the originals' (a column each), and per class."""
-    rows = holdfast.open_run(made).rows().to_pandas().astype({"model": str, "condition": str, "label": str})
+    rows = holdfast.open_run(made).run.rows().to_pandas().astype({"model": str, "condition": str, "label": str})
     rows["correct"] = rows["correct"].astype(float)
     means = rows.groupby(["model", "condition", "label"])["correct"].mean()
     macro = means.groupby(["model", "condition"]).mean().unstack()

@@ -58,7 +58,7 @@ def test_folds_of_a_split_have_mean_and_spread_without_any_training(tmp_path: Pa
     table = pd.read_csv(tmp_path / "page" / "tables" / "folds.csv").set_index(["model", "condition"])
     assert len(table) == 4 and (table["folds"] == 3).all()
     manifest = pd.read_csv(tmp_path / "folds.csv").set_index("sample_id")["fold"]
-    rows = holdfast.open_run(tmp_path / "run").rows().to_pandas()
+    rows = holdfast.open_run(tmp_path / "run").run.rows().to_pandas()
     rows["fold"] = rows["sample_id"].map(manifest)
     rows = rows.astype(dict.fromkeys(("model", "condition", "label"), str))
     for (model, condition), own in rows.groupby(["model", "condition"]):
@@ -75,7 +75,7 @@ def test_folds_of_a_split_have_mean_and_spread_without_any_training(tmp_path: Pa
 
 
 def test_a_gap_is_newcombes_difference_to_the_other_photos(made: Path) -> None:
-    rows = holdfast.open_run(made).rows()
+    rows = holdfast.open_run(made).run.rows()
     frame = rows.to_pandas()
     frame = frame[(frame["condition"].astype(str) == "original") & (frame["model"].astype(str) == "timm:first")]
     dark = dict.fromkeys(sorted(set(frame["source_id"]))[::2], "dark")
@@ -115,7 +115,7 @@ def test_numbers_are_cut_into_quarters_and_texts_stay() -> None:
 
 
 def test_attributes_come_from_a_table_and_choose_takes_a_slice(made: Path, tmp_path: Path) -> None:
-    sources = sorted(set(holdfast.open_run(made).rows(["source_id"])["source_id"].to_pylist()))
+    sources = sorted(set(holdfast.open_run(made).run.rows(["source_id"])["source_id"].to_pylist()))
     table = tmp_path / "cameras.csv"
     table.write_text("path,camera\n" + "".join(f"{name}.jpg,{'AB'[at % 2]}\n" for at, name in enumerate(sources)))
     run("report", made, "--by", "camera", "--attributes", table, "--out", tmp_path / "page", "--resamples", "100")

@@ -88,6 +88,31 @@ def test_frames_print_as_the_report_does_and_stay_frames(run: Results) -> None:
     assert repr(drops.iloc[:0]) and repr(run.drops(resamples=100).iloc[0])
 
 
+def test_severities_are_conditions_by_the_names_that_are_typed(tmp_path: Path) -> None:
+    run = holdfast.evaluate(
+        "diorama:test?n=12&size=64", models="embedded:resnet_rho0", scenarios="original,pixelate@1,pixelate@5,grey",
+        out=tmp_path / "run", quiet=True,
+    )  # fmt: skip
+    rows = run.rows()
+    assert rows.groupby("condition", observed=True).size().to_dict() == dict.fromkeys(
+        ("original", "pixelate@1", "pixelate@5", "grey"), 12
+    )
+    assert "pixelate@5" in repr(rows) and "severity" not in repr(rows) and max(map(len, repr(rows).splitlines())) <= 132
+    assert repr(run.rows(["condition", "seed"])).splitlines()[0].split() == ["Condition", "seed"]
+    assert set(run.accuracy()["condition"]) == set(rows["condition"])
+    assert rows.num_rows == 48 and rows.to_pylist()[0]["donor_id"] is None
+    assert type(rows.to_pandas()) is pd.DataFrame
+    report_table = pd.read_csv(run.report(resamples=100).parent / "tables" / "accuracy_by_scenario.csv")
+    assert set(report_table["condition"]) == set(rows["condition"])
+
+
+def test_verdicts_are_about_one_label_space(run: Results) -> None:
+    full, restricted = (run.verdicts(outcome=outcome, resamples=100) for outcome in ("full", "restricted"))
+    assert set(full["space"]) == {"full"} and set(restricted["space"]) == {"restricted"}
+    assert "background_effect" in full and not {"capture", "only_background", "object_effect_low"} & set(full)
+    assert {"capture", "only_background", "object_effect_low"} <= set(restricted)
+
+
 def test_objects_print_what_a_reader_wants(tmp_path: Path) -> None:
     run = Results(make_run(tmp_path / "run"))
     lines = ["model on images:", "Undecided."]

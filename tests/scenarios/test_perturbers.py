@@ -88,4 +88,4 @@ def test_eval_makes_rows_of_perturbers_and_resumes(tmp_path: Path) -> None:
     assert set(rows["condition"]) == {"nrtk:haze", "nrtk:gaussian_noise"}
     assert (rows["status"] == "ok").all() and '"version":10100' in rows["parameters"].iloc[-1].replace(" ", "")
     again = holdfast.evaluate(photos, out=tmp_path / "again", **options)
-    assert set(again.rows()["row_id"].to_pylist()) == set(rows["row_id"])
+    assert set(again.run.rows()["row_id"].to_pylist()) == set(rows["row_id"])

@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import UserError
 from holdfast.core.schema import PREDICTIONS
 from holdfast.stats.walks.fmr import NONE_RIGHT, NONE_VALIDATED
-from holdfast.stats.walks.walk_rows import fmr_of_rows, paired
+from holdfast.stats.walks.walk_rows import fmr_of_rows, paired, side_by_side
 
 
 def parameters(**changes: Any) -> str:
@@ -63,6 +63,9 @@ def test_the_counts_of_a_setting() -> None:
     assert measure(found, "reconstruction")["numerator"] == 7
     assert "random_walk" not in set(found["measure"])
     assert measure(fmr_of_rows(table(rows), space="all"), "standard_accuracy")["numerator"] == 2
+    pooled = side_by_side(found).query("label == ''").iloc[0]
+    assert [pooled[name] for name in ("SA", "PA", "VR", "FMR")] == pytest.approx([0.8, 0.5, 0.6, 0.5 / 0.8])
+    assert pooled["n"] == 10 and pooled["FMR_low"] < pooled["FMR"] < pooled["FMR_high"] and not pooled["reason"]
 
 
 def test_settings_models_and_sizes_do_not_mix() -> None:

@@ -25,7 +25,7 @@ def table(out: Path, name: str) -> pd.DataFrame:
 
 
 def answers(out: Path, side: str) -> pd.DataFrame:
-    rows = api.open_run(out / "runs" / side / "run").rows(["sample_id", "model", "correct"]).to_pandas()
+    rows = api.open_run(out / "runs" / side / "run").run.rows(["sample_id", "model", "correct"]).to_pandas()
     rows["model"] = rows["model"].astype(str)
     return rows.pivot(index="sample_id", columns="model", values="correct").astype(bool)
 

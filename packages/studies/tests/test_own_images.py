@@ -64,7 +64,7 @@ def test_transfer_walks_the_users_images(photos: Path, tmp_path: Path) -> None:
     assignments = said(photos, "oracle=classifier:embedded:mobilenet_rho95", "step_size=0.02")
     page = run_study("transfer", tmp_path, assignments=assignments, quick=True, device="cpu").read_text("utf8")
     assert "Drawn scenes: the truth is known" not in page and "A rehearsal" in page
-    rows = api.open_run(tmp_path / "runs" / "walks").rows(["sample_id", "label"]).to_pandas()
+    rows = api.open_run(tmp_path / "runs" / "walks").run.rows(["sample_id", "label"]).to_pandas()
     assert rows["sample_id"].nunique() == 12 and rows["label"].astype(str).str.startswith("my ").all()
     assert set(table(tmp_path, "made-against-one-shown-to-all")["n"]) == {12}
 
@@ -102,7 +102,7 @@ def test_small_models_are_trained_on_one_part_of_the_users_images_and_walked_on_
     facts = json.loads((tmp_path / "models" / "grey-seed0" / "config.json").read_text())
     assert facts["num_classes"] == 4 and all(name.startswith("my ") for name in facts["label_names"])
     assert facts["holdfast"]["data"].startswith("12 images of the user's data (")
-    rows = api.open_run(tmp_path / "runs" / "walks").rows(["sample_id", "model"]).to_pandas()
+    rows = api.open_run(tmp_path / "runs" / "walks").run.rows(["sample_id", "model"]).to_pandas()
     assert rows["sample_id"].nunique() == 4 and set(rows["model"].astype(str)) == {"plain-seed0", "grey-seed0"}
     assert (table(tmp_path, "with-and-without-colour")["n"] == 4).all()
 

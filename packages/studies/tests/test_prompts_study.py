@@ -94,11 +94,11 @@ def table(out: Path, name: str) -> pd.DataFrame:
 @pytest.mark.slow
 def test_the_drops_are_those_of_the_runs(rehearsal: Path) -> None:
     found = table(rehearsal, "what-each-strategy-costs").set_index(["strategy", "model"])
-    originals = api.open_run(rehearsal / "runs" / "originals").rows().to_pandas()
+    originals = api.open_run(rehearsal / "runs" / "originals").run.rows().to_pandas()
     assert len(found) == 4
     for (strategy, model), row in found.iterrows():
         painted = pd.concat(
-            api.open_run(rehearsal / "runs" / f"{strategy}-{seed}").rows().to_pandas() for seed in (0, 1)
+            api.open_run(rehearsal / "runs" / f"{strategy}-{seed}").run.rows().to_pandas() for seed in (0, 1)
         )
         after = painted[painted["model"] == model].groupby("source_id")["correct"].mean()
         before = originals[originals["model"] == model].set_index("source_id")["correct"].astype(float).loc[after.index]

@@ -161,7 +161,7 @@ def table(out: Path, name: str) -> pd.DataFrame:
 
 
 def accuracy(out: Path, run: str, *conditions: str) -> pd.Series:
-    rows = api.open_run(out / "runs" / run).rows(["model", "condition", "correct", "status"]).to_pandas()
+    rows = api.open_run(out / "runs" / run).run.rows(["model", "condition", "correct", "status"]).to_pandas()
     assert (rows["status"] == "ok").all()
     rows["model"] = rows["model"].astype(str).str.removeprefix("embedded:")
     chosen = rows[rows["condition"].isin(conditions)] if conditions else rows
@@ -180,7 +180,7 @@ def test_the_values_are_those_of_the_runs(rehearsal: Path) -> None:
         "other_2": accuracy(rehearsal, "other-2"),
     }.items():
         np.testing.assert_allclose(found[column], expected[found.index].astype(float), err_msg=column)
-    walks = api.open_run(rehearsal / "runs" / "walks").fmr()
+    walks = api.open_run(rehearsal / "runs" / "walks").fmr(measures=True)
     fmr = walks[(walks["label"] == "") & (walks["measure"] == "fmr")].set_index("model")["estimate"]
     np.testing.assert_allclose(found["fmr"], fmr[[f"embedded:{name}" for name in found.index]].astype(float))
     static = api.open_run(rehearsal / "runs" / "static")

@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(made: Path) -> pd.DataFrame:
-    rows = api.open_run(made / "runs" / "trained").rows().to_pandas()
+    rows = api.open_run(made / "runs" / "trained").run.rows().to_pandas()
     return rows.astype(dict.fromkeys(("model", "trained_on", "condition", "label"), str))
 
 
@@ -153,7 +153,7 @@ def test_the_whole_rehearsal(tmp_path: Path) -> None:
     names = [name for name in re.findall(r'<section[^>]* id="([a-z-]+)"', page) if name in ORDER]
     assert names == list(ORDER[:-1])
     segmented, detected = (
-        api.open_run(tmp_path / "out" / "runs" / name).rows().to_pandas() for name in ("segmented", "detected")
+        api.open_run(tmp_path / "out" / "runs" / name).run.rows().to_pandas() for name in ("segmented", "detected")
     )
     assert set(segmented["status"]) == {"ok"}
     # Of 72 scenes some are the only one of their class in their part of a fold: no one lends those a background.

@@ -376,7 +376,7 @@ def test_greyscale_compares_colour_and_grey(tmp_path: Path) -> None:
     page = run_study("greyscale", out, assignments=[said], quick=True, device="cpu")
     frame = result(out, "with-and-without-colour").set_index("training")
     assert list(frame.index) == ["in colour", "in grey"]
-    rows = api.open_run(out / "runs" / "walks").fmr()
+    rows = api.open_run(out / "runs" / "walks").fmr(measures=True)
     for way, name in (("in colour", "plain-seed0"), ("in grey", "grey-seed0")):
         own = rows[(rows["model"] == name) & (rows["label"] == "")].set_index("measure")["estimate"]
         for measure in ("standard_accuracy", "perturbed_accuracy", "validation_rate", "fmr"):

@@ -40,7 +40,7 @@ def test_start_agrees_with_the_run_and_goes_on_where_it_was(tmp_path: Path) -> N
     page = study("start", tmp_path, "step_size=0.02")
     found = table(tmp_path, "each-start-by-itself").set_index(["model", "way"])
     run = api.open_run(tmp_path / "runs" / "walks")
-    family = run.fmr()
+    family = run.fmr(measures=True)
     family = family[family["label"] == ""]
     family = family.assign(attacked=family["parameters"].str.contains('"start":"fgsm"'))
     assert "Drawn scenes: the truth is known" in page
@@ -67,7 +67,7 @@ def test_step_size_counts_every_size(tmp_path: Path) -> None:
     assert list(zip(found["model"], found["step_size"], strict=True)) == [
         (FIRST, 0.002), (SECOND, 0.002), (FIRST, 0.1), (SECOND, 0.1),
     ]  # fmt: skip
-    rows = api.open_run(tmp_path / "runs" / "walks").rows().to_pandas()
+    rows = api.open_run(tmp_path / "runs" / "walks").run.rows().to_pandas()
     for row in found.to_dict("records"):
         mine = rows[(rows["condition"] == "perturbed") & (rows["model"] == row["model"])]
         mine = mine[mine["parameters"].astype(str).str.contains(f'"step_size":{row["step_size"]:g},')]
@@ -90,7 +90,7 @@ def test_transfer_shows_every_image_to_every_model(tmp_path: Path) -> None:
     assert "second=FOLDER" in page
     assert UNMOVED in page
     found = table(tmp_path, "made-against-one-shown-to-all").set_index(["made_against", "tested"])
-    family = api.open_run(walked).fmr()
+    family = api.open_run(walked).fmr(measures=True)
     family = family[family["parameters"].str.contains('"step_size":0.02')]
     family = family[family["label"] == ""].set_index(["model", "measure"])["estimate"]
     manifest = pd.read_parquet(walked / "images" / "manifest.parquet")
@@ -152,7 +152,7 @@ def test_oracle_swap_judges_the_same_images(tmp_path: Path) -> None:
     assert oracles[:2] == ["clip:embedded", "classifier:embedded:resnet_rho0"]
     pairs = table(tmp_path, "do-they-agree-on-the-same-images")
     frames = Parts(tmp_path / "runs" / "walks" / "details" / "frames", FRAMES).rows().to_pandas()
-    rows = api.open_run(tmp_path / "runs" / "walks").rows().to_pandas().set_index("row_id")
+    rows = api.open_run(tmp_path / "runs" / "walks").run.rows().to_pandas().set_index("row_id")
     frames = frames.join(rows[["model", "sample_id", "oracle"]].astype(str), on="row_id")
     images = frames.drop_duplicates(["model", "sample_id", "step"])
     assert set(pairs["images"]) == {len(images)}

@@ -3,7 +3,7 @@
 ```python
 import holdfast
 run = holdfast.evaluate("photos/", models=["timm:resnet50"], out="runs/first")
-run.rows().to_pandas()
+run.rows()
 ```
 """
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
+from holdfast.core.files import check_own
 from holdfast.core.names import unknown, write_options
 from holdfast.data.images import over_white
 from holdfast.data.native import MOST_BANDS, encode_native
@@ -57,6 +58,7 @@ def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[
     """
     data, folder = _read(value), out / IN_MEMORY
     names = data.classes or tuple(map(str, class_names))
+    check_own(out, "spec.json", "*/spec.json", ".parts", f"{IN_MEMORY}/images")
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(data.items):

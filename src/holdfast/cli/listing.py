@@ -20,7 +20,7 @@ from rich.table import Table
 
 from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_install, weights_install
 from holdfast.core.errors import UserError
-from holdfast.core.names import condition_names, unknown, visible
+from holdfast.core.names import condition_names, typed_name, unknown, visible
 from holdfast.core.numbers import PER_IMAGE, number, percent
 from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
@@ -157,18 +157,22 @@ def print_recall(run: Run) -> None:
 
 
 def print_accuracy(run: Run) -> None:
-    """Print accuracy by condition and model; the report has intervals."""
-    rows = run.rows([*_CELL, "status", "correct", "correct_restricted"]).to_pandas()
-    groups = rows[rows["status"] == "ok"].groupby(_CELL, observed=True, sort=False)
-    means, sizes = groups[["correct", "correct_restricted"]].mean(), groups.size()
-    alike = sizes.nunique() == 1
-    title = f"{sizes.iloc[0]:,} images each" if alike else "(images)"
-    _print_conditions(
+    """Print the report's accuracy by condition and model; the report has intervals."""
+    from holdfast.results import Results
+
+    results = Results(run)
+    both = [results.accuracy(outcome=outcome).to_dict("records") for outcome in ("full", "restricted")]
+    if not both[0]:
+        return
+    alike = len(sizes := {row["n"] for row in both[0]}) == 1
+    title = f"{max(sizes):,} images each" if alike else "(images)"
+    _print_cells(
         {
-            place: " / ".join(map(percent, shares)) + ("" if alike else f" ({sizes[place]})")
-            for place, *shares in means.itertuples(name=None)
+            (full["condition"], full["model"]): f"{percent(full['accuracy'])} / {percent(restricted['accuracy'])}"
+            + ("" if alike else f" ({full['n']})")
+            for full, restricted in zip(*both, strict=True)
         },
-        f"Right answers over all outputs / among the dataset's classes, {title}",
+        f"Accuracy over all outputs / among the dataset's classes, mean over the classes, {title}",
     )
 
 
@@ -178,16 +182,17 @@ def print_outcomes(run: Run) -> None:
 
     results = Results(run)
     rows = results.accuracy().to_dict("records")
-    names = dict.fromkeys(row["model"] for row in rows)
-    cells = {(row["condition"], row["model"]): percent(row["accuracy"]) for row in rows}
-    print_table(
-        ("condition", *names),
-        (
-            (name, *(cells.get((name, model), "–") for model in names))
-            for name in dict.fromkeys(key[0] for key in cells)
-        ),
-        title=f"{results.task.unit.capitalize()}s {results.task.success}: {results.task.title}",
+    _print_cells(
+        {(row["condition"], row["model"]): percent(row["accuracy"]) for row in rows},
+        f"{results.task.unit.capitalize()}s {results.task.success}: {results.task.title}",
     )
+
+
+def _print_cells(cells: Mapping[tuple[str, str], str], title: str) -> None:
+    """Print a line per condition and a column per model."""
+    models, conditions = (dict.fromkeys(key[place] for key in cells) for place in (1, 0))
+    rows = ((name, *(cells.get((name, model), "–") for model in models)) for name in conditions)
+    print_table(("condition", *models), rows, title=title)
 
 
 _CELL = ["condition", "variant", "parameters", "model"]
@@ -203,7 +208,7 @@ def _print_conditions(cells: Mapping[Any, str], title: str) -> None:
     places = {name: place for place, name in enumerate(registry.scenarios)}
     names = condition_names(place[:-1] for place in cells)
     conditions = sorted(names, key=lambda key: (places.get(key[0], len(places)), key))
-    rows = ((names[key], *(cells.get((*key, model), "–") for model in models)) for key in conditions)
+    rows = ((typed_name(names[key]), *(cells.get((*key, model), "–") for model in models)) for key in conditions)
     print_table(("condition", *models), rows, title=title)
 
 

@@ -120,25 +120,18 @@ def train(job: CommandCall[TrainSpec]) -> None:
 
 def _print_trained(run: Run) -> None:
     """Print accuracy by condition: trained on originals, and trained within the condition."""
-    from holdfast.core.names import condition_names
+    from holdfast.results import Results
 
-    setting = ["condition", "variant", "parameters"]
-    rows = run.rows([*setting, "model", "trained_on", "status", "correct"]).to_pandas()
-    good = rows[rows["status"] == "ok"].astype(dict.fromkeys([*setting, "model", "trained_on"], str))
-    if good.empty:
-        return
-    good["within"] = good["trained_on"] != "original"
-    means = good.groupby([*setting, "model", "within"])["correct"].mean()
-    models = list(dict.fromkeys(good["model"]))
-    names = condition_names(zip(*(good[column] for column in setting), strict=True))
-
-    def cell(*key: object) -> str:
-        return percent(means[key]) if key in means.index else "–"
-
-    print_table(("condition", *models), (
-        (name, *(f"{cell(*key, model, False)} / {cell(*key, model, True)}" for model in models))
-        for key, name in sorted(names.items(), key=lambda item: item[0][0] != "original")
-    ), title="accuracy: trained on originals / within the condition")  # fmt: skip
+    rows = Results(run).accuracy().to_dict("records")
+    cells = {
+        (row["condition"], row["model"], str(row["trained_on"]) != "original"): percent(row["accuracy"]) for row in rows
+    }
+    conditions, models = (list(dict.fromkeys(key[place] for key in cells)) for place in (0, 1))
+    if cells:
+        print_table(("condition", *models), (
+            (name, *(" / ".join(cells.get((name, model, within), "–") for within in (False, True)) for model in models))
+            for name in conditions
+        ), title="accuracy, mean over the classes: trained on originals / within the condition")  # fmt: skip
 
 
 @verb(SegmentSpec, engine=True)

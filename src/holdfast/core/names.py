@@ -231,6 +231,11 @@ def without_object(name: str) -> bool:
     return scenario_of(name) in WITHOUT_OBJECT
 
 
+def typed_name(name: str) -> str:
+    """Return a condition's name as it is typed: ``fog@3`` for ``fog@severity_3``."""
+    return name.replace("@severity_", "@")
+
+
 def condition_words(name: str) -> str:
     """Return a condition's name as people read it: ``blur background@released``."""
-    return name.replace("_", " ")
+    return typed_name(name).replace("_", " ")

@@ -47,7 +47,7 @@ class TrackedRecord:
 
 def record_run(results: Results, page: Path | None = None, **facts: str) -> TrackedRecord:
     """Return what is sent about a run: what its task tracks, with intervals, and its report."""
-    rows = results.rows(["row_id", "prediction", "status"]).sort_by("row_id").to_pylist()
+    rows = results.run.rows(["row_id", "prediction", "status"]).sort_by("row_id").to_pylist()
     spec = results.run.spec()
     facts = {
         "fingerprint": fingerprint([[row["row_id"], str(row["prediction"]), str(row["status"])] for row in rows]),

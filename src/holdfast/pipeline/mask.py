@@ -21,7 +21,7 @@ from holdfast.core.types import Collection, Sample
 from holdfast.data.reading import DOUBTFUL
 from holdfast.data.writers import encode_mask
 from holdfast.engine import Executor, LocalExecutor
-from holdfast.pipeline.files import check_apart, file_name
+from holdfast.pipeline.files import IN_MEMORY, check_apart, file_name
 from holdfast.pipeline.jobs.execute import Worker, execute
 from holdfast.pipeline.jobs.plan import Job, Scope, plan
 from holdfast.pipeline.jobs.progress import Progress, Summary, silent
@@ -57,7 +57,7 @@ def make_masks(
     prepared = prepare(spec, collection, progress)
     samples = {sample.sample_id: sample for sample in prepared.collection.samples}
     parts = Parts(out / ".parts", MASKS)
-    with writing(out, ".parts"):
+    with writing(out, ".parts", f"{IN_MEMORY}/manifest.parquet"):
         parts.folder.mkdir(exist_ok=True)
         finished = [row for row in parts.rows().to_pylist() if row["status"] == "ok"]
         parts.drop_ids([row["row_id"] for row in finished if not (out / row["path"]).is_file()])

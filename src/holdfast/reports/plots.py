@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,14 @@ import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; resul
 
 from holdfast.core.errors import UserError, cannot_write
 from holdfast.core.files import clear_leftovers, write_atomic
+from holdfast.core.names import typed_name
 from holdfast.reports.assembly import page_front, report_sections
 from holdfast.reports.page.evidence import Evidence
 from holdfast.reports.page.figures import WIDE, Figure, png, specification, svg
 from holdfast.reports.page.parts import Part
 from holdfast.reports.page.sections import ReportEvidence
-from holdfast.reports.page.tables import Table
-from holdfast.reports.page.words import plural
+from holdfast.reports.page.tables import CLASS, Column, Table, model_column, ranged, yes_no
+from holdfast.reports.page.words import class_words, plural
 from holdfast.reports.page.writer import chart_library, script_json, templates
 from holdfast.reports.static.accuracy import maps, scenario_columns, scenarios
 from holdfast.reports.static.comparison import drop_columns, drop_parts
@@ -111,8 +112,28 @@ def plot(runs: Sequence[Run], name: str, *, width: int = WIDE, settings: dict[st
     raise UserError(f"no chart is called {name!r}.{hint} This run has {', '.join(known) or 'none'}")
 
 
+def fmr_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of FMR as shown."""
+    words = {"SA": "accuracy on the originals", "PA": "accuracy on accepted images", "VR": "share that is accepted"}
+    return [
+        model_column(short), Column("label", "Class", show=lambda name: class_words(name) if name else "all"),
+        Column("n", "Images", "integer"), *(Column(key, key, "number", digits=3, hint=words[key]) for key in words),
+        ranged("FMR", "FMR", "number", 3, "PA / SA"), Column("reason", "Why there is none"),
+    ]  # fmt: skip
+
+
+def row_columns(short: Mapping[str, str]) -> list[Column]:
+    """Return the columns of predictions as shown."""
+    return [
+        Column("sample_id", "Image"), Column("condition", "Condition"), model_column(short), CLASS,
+        Column("prediction", "Prediction", show=class_words), Column("correct", "Right", show=yes_no),
+        Column("confidence", "Confidence", "number", digits=3), Column("status", "Status"),
+    ]  # fmt: skip
+
+
 _COLUMNS = {
     "accuracy": scenario_columns, "drops": drop_columns, "verdicts": verdict_columns, "scores": robustness_columns,
+    "fmr": fmr_columns, "rows": row_columns,
 }  # fmt: skip
 _ROWS, _WIDTH = 30, 132
 
@@ -128,7 +149,9 @@ class ResultFrame(pd.DataFrame):
         return pd.DataFrame
 
     def _table(self) -> Table:
-        columns = [column for column in _COLUMNS[self.kind]({}) if column.key in self]
+        known = {column.key: column for column in _COLUMNS[self.kind]({})}
+        asked = self.kind == "rows" and len(self.columns) <= len(known)  # a few columns of rows are all shown
+        columns = [known.get(name, Column(name, name)) for name in (self if asked else known) if name in self]
         return Table(self.kind, self.kind, pd.DataFrame(self), columns, shown=_ROWS)
 
     @property
@@ -161,8 +184,41 @@ class ResultFrame(pd.DataFrame):
         return "\n".join([*printed, *self._warnings, f"[{self._more}]"])
 
 
+class RowFrame(ResultFrame):
+    """Every prediction of a run, with what programs ask an Arrow table for."""
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return len(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a plain DataFrame."""
+        return pd.DataFrame(self)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return a dictionary per row, None for what is missing."""
+        plain = pd.DataFrame(self).astype(object)
+        return [
+            {str(name): value for name, value in row.items()}
+            for row in plain.where(plain.notna(), None).to_dict("records")
+        ]
+
+
 def result_frame(frame: pd.DataFrame, kind: str) -> ResultFrame:
-    """Return the frame as one that prints itself as the report does; ``kind`` is accuracy, drops or verdicts."""
+    """Return the frame as one that prints itself as the report does; ``kind`` is accuracy, drops or verdicts.
+
+    Its conditions have the names that are typed.
+    """
     shown = ResultFrame(frame)
+    if "condition" in shown:
+        shown["condition"] = [typed_name(str(name)) for name in shown["condition"]]
     shown.kind = kind
+    return shown
+
+
+def row_frame(frame: pd.DataFrame) -> RowFrame:
+    """Return rows as a frame that prints itself."""
+    shown = RowFrame(frame)
+    shown.kind = "rows"
     return shown

@@ -88,7 +88,7 @@ def check_table(path: Path, schema: pa.Schema | None = None, key: Sequence[str] 
 
 
 _LOCK = ".lock"
-_OF_A_RUN = ("spec.json", "predictions", "manifest")  # a run whose spec.json was deleted is continued
+_OF_A_RUN = ("spec.json", "predictions", "manifest", "data/manifest.parquet")  # the last: objects are written first
 DAMAGED = "damaged"
 """The folder for damaged tables, below the one that is written to; next to whole ones, other programs read them."""
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from holdfast.core.files import write_atomic
 from holdfast.core.lazy import pd
+from holdfast.core.names import typed_name
 from holdfast.core.numbers import MISSING, number, p_value
 from holdfast.reports.page.words import class_words, condition_label
 from holdfast.store.run import guarded
@@ -172,6 +173,10 @@ def as_csv(frame: pd.DataFrame) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([guarded(str(name)) for name in frame.columns])
+    if "condition" in frame:
+        frame = frame.assign(
+            condition=[typed_name(name) if isinstance(name, str) else name for name in frame["condition"]]
+        )
     for record in frame.astype(object).itertuples(index=False, name=None):
         writer.writerow([_csv_value(value) for value in record])
     return out.getvalue()

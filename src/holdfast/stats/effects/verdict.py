@@ -43,6 +43,12 @@ LEAST_SAME = 6  # Originals from which on one answer to all of them is called co
 UNEVEN = 2  # Times as many originals as the smallest class the largest has, above which classes are called uneven
 MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant where it is a guess
 
+AMONG_CLASSES = (
+    "object_effect", "capture", "captured", "original_excess", "same_class_excess", "foreground_evidence",
+    "only_background_excess", "silhouette_excess", ONLY, SILHOUETTE, "permuted", "only_background",
+)  # fmt: skip
+"""The numbers of a verdict that are about answers among the dataset's classes, whatever the outcome."""
+
 
 @dataclass(frozen=True)
 class VerdictSteps:

@@ -112,6 +112,25 @@ def fmr_of_walks(walks: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+SHORT = {
+    "standard_accuracy": "SA", "perturbed_accuracy": "PA", "validation_rate": "VR", "fmr": "FMR"
+}  # fmt: skip
+
+
+def side_by_side(measures: pd.DataFrame) -> pd.DataFrame:
+    """Return SA, PA, VR and FMR of ``fmr_of_rows`` as columns, each with ``_low`` and ``_high``."""
+    several = [name for name in SETTING if measures[name].nunique() > 1]
+    rows = []
+    for key, group in measures.groupby([*SETTING, "model", "label"], sort=False, observed=True):
+        of = group.set_index("measure")
+        row = dict(zip([*SETTING, "model", "label"], key, strict=True)) | {"n": int(of["n"].iloc[0])}
+        for measure, short in SHORT.items():
+            own = of.loc[measure]
+            row |= {short: own["estimate"], f"{short}_low": own["low"], f"{short}_high": own["high"]}
+        rows.append(row | {"reason": of.loc["fmr", "reason"]})
+    return pd.DataFrame(rows).drop(columns=[name for name in SETTING if name not in several])
+
+
 def setting_of(table: pa.Table) -> dict[str, Any]:
     """Return the parameters of a table's walks; a UserError if it has none, or walks of several settings."""
     walks = keep(keep(table.select(["kind", "condition", "parameters"]), "kind", DYNAMIC), "condition", PERTURBED)

@@ -110,7 +110,7 @@ GREYSCALE_STUDY = Study(run_greyscale, trainings.training_settings())
 def _colour_shift(results: api.Results) -> pd.Series:
     """Return by model how far its validated walks changed the colours, on average."""
     shifts = Parts(results.path / "details" / "walks", WALKS).rows(["row_id", "colour_shift", "validated"]).to_pandas()
-    rows = results.rows(["row_id", "model"]).to_pandas().merge(shifts[shifts["validated"]], on="row_id")
+    rows = results.rows(["row_id", "model"]).merge(shifts[shifts["validated"]], on="row_id")
     rows = rows.sort_values("row_id")  # the sum of a column depends on its order, in the last digits
     means: pd.Series = rows.groupby(rows["model"].astype(str))["colour_shift"].mean()
     return means

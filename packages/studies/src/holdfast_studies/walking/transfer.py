@@ -181,7 +181,7 @@ def side_by_side(
 def _predictions(results: api.Results, rows: pd.DataFrame) -> dict[tuple[str, str, str], str]:
     """Return (sample_id, model, condition) → prediction for originals and the walked images of ``rows``."""
     columns = ["sample_id", "model", "condition", "parameters", "prediction_restricted"]
-    answers = results.rows(columns).to_pandas().astype(str)
+    answers = results.rows(columns).astype(str)
     walked = (answers["condition"] == PERTURBED) & answers["parameters"].isin(set(rows["parameters"]))
     kept = answers[walked | (answers["condition"] == ORIGINAL)]
     return {(row.sample_id, row.model, row.condition): row.prediction_restricted for row in kept.itertuples()}

@@ -91,7 +91,7 @@ def _numbered(options: StudyOptions, place: int, count: int) -> Any:
 
 def walk_rows(results: api.Results) -> pd.DataFrame:
     """Return a row per model × walk setting × image."""
-    return paired(results.rows(COLUMNS))
+    return paired(results.run.rows(COLUMNS))
 
 
 def family(walks: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

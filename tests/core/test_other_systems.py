@@ -31,9 +31,19 @@ def locking(descriptor, mode, count):
 msvcrt.locking = locking
 
 ABSENT = {"fcntl", "resource", "pwd", "grp", "termios"}
-GONE = {"fork", "getuid", "geteuid", "sched_getaffinity", "sysconf", "O_CLOEXEC", "statvfs", "killpg", "getloadavg"}
+GONE = {
+    "fork", "getuid", "geteuid", "sched_getaffinity", "sysconf", "O_CLOEXEC", "statvfs", "killpg", "getloadavg",
+    "wait4", "waitid", "getpgid", "setsid", "mkfifo", "uname", "fchmod", "chown", "sync", "posix_fadvise", "pread",
+}
 
 class WindowsOs(types.ModuleType):
+    name = "nt"
+
+    def open(self, path, flags, mode=0o777, **more):
+        if os.path.isdir(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return os.open(path, flags, mode, **more)
+
     def __getattr__(self, name):
         if name in GONE:
             raise AttributeError(f"module 'os' has no attribute {name!r}")
@@ -77,6 +87,41 @@ def test_a_run_without_what_only_unix_has(elsewhere: dict[str, str], tmp_path: P
     report = [sys.executable, "-m", "holdfast", "report", tmp_path / "run", "--out", tmp_path / "page"]
     done = subprocess.run(report, env=elsewhere, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_module_is_imported_without_what_only_unix_has(elsewhere: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import importlib, pkgutil\n"
+        "import holdfast, holdfast_evidence, holdfast_exchange, holdfast_people, holdfast_studies\n"
+        "for package in (holdfast, holdfast_evidence, holdfast_exchange, holdfast_people, holdfast_studies):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if '__main__' not in module.name and '.migrations.' not in module.name:\n"
+        "            importlib.import_module(module.name)\n"
+        "            print(module.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=elsewhere, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) > 500
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["train", "diorama:test?n=48", "--architectures", "timm:test_resnet", "--scenarios", "grey", "--folds", "1",
+          "--epochs", "1", "--size", "32", "--out", "trained"], ""),
+        (["eval", "diorama:test?n=6", "--models", "embedded:resnet_rho0", "--scenarios", "grey", "--fast", "--workers",
+          "2", "--out", "fast"], ""),
+        (["doctor"], ""),
+        (["plan", "synth", "diorama:test?n=4", "--scenarios", "grey", "--out", "planned"], "use WSL 2"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)  # fmt: skip
+def test_commands_without_what_only_unix_has(
+    words: list[str], refused: str, elsewhere: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "holdfast", *words]
+    done = subprocess.run(command, env=elsewhere, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, refused in done.stderr) == (2 if refused else 0, True), done.stderr
 
 
 def test_a_folder_in_use_is_refused_there_too(elsewhere: dict[str, str], tmp_path: Path) -> None:

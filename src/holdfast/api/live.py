@@ -60,6 +60,7 @@ def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[
     names = data.classes or tuple(map(str, class_names))
     check_own(out, "spec.json", "*/spec.json", ".parts", f"{IN_MEMORY}/images")
     folder.mkdir(parents=True, exist_ok=True)
+    root = folder.resolve().anchor
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(data.items):
         where = f"item {number} of the dataset"
@@ -71,7 +72,7 @@ def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[
             and (text := _plain(value)) is not None
         }  # fmt: skip
         if "path" in item:
-            row["path"] = os.fspath(Path(item["path"]).resolve().relative_to("/"))
+            row["path"] = _below(root, Path(item["path"]))
         else:
             picture = _array(item["image"], where)
             if number < _MOST_CHECKED and data.again and not np.array_equal(picture, data.again(number)):
@@ -79,23 +80,33 @@ def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[
                     f"{where} changes between two readings, so answers could not be repeated: give the dataset without "
                     "random augmentation"
                 )
-            row["path"] = _write(folder / "images" / stem, picture)
+            row["path"] = _below(root, _write(folder / "images" / stem, picture))
         mask: Any = item.get("mask")
         if is_name(mask) and os.fspath(mask):
-            row["mask"] = os.fspath(Path(mask).resolve().relative_to("/"))
+            row["mask"] = _below(root, Path(mask))
         elif not (is_name(mask) or isinstance(mask, (float, type(None))) or type(mask).__name__ == "NAType"):  # no NaN
-            row["mask"] = _write(folder / "masks" / stem, _mask(mask, where))
+            row["mask"] = _below(root, _write(folder / "masks" / stem, _mask(mask, where)))
         rows.append(row)
     if not rows:
         raise UserError("the dataset is empty; it must have at least one item")
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = pa.table({key: [row.get(key) for row in rows] for key in columns})
     pq.write_table(table, folder / "manifest.parquet")
-    return f"manifest:{folder / 'manifest.parquet'}?root=/", tuple(data.classes)
+    return f"manifest:{folder / 'manifest.parquet'}?root={root}", tuple(data.classes)
 
 
-def _write(stem: Path, pixels: NDArray[Any]) -> str:
-    """Write a file without loss and return its path from the root; a file of the same bytes is left alone."""
+def _below(root: str, path: Path) -> str:
+    """Return a path below the root: / or, on Windows, the drive of the run."""
+    path = path.resolve()
+    if not path.is_relative_to(root):
+        raise UserError(
+            f"{path} is on another drive than the run ({root}): copy the image there, or choose another out"
+        )
+    return path.relative_to(root).as_posix()
+
+
+def _write(stem: Path, pixels: NDArray[Any]) -> Path:
+    """Write a file without loss and return its path; a file of the same bytes is left alone."""
     import cv2
 
     if pixels.ndim == 2 or (pixels.dtype == np.uint8 and pixels.shape[2] == 3):
@@ -109,7 +120,7 @@ def _write(stem: Path, pixels: NDArray[Any]) -> str:
         part = file.with_suffix(".part")
         part.write_bytes(encoded)
         part.replace(file)
-    return str(file.resolve().relative_to("/"))
+    return file
 
 
 def _read(value: Any) -> LiveData:

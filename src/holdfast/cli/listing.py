@@ -22,6 +22,7 @@ from holdfast.core.distribution import DISTRIBUTION, installed, lacks, pip_insta
 from holdfast.core.errors import UserError
 from holdfast.core.names import condition_names, typed_name, unknown, visible
 from holdfast.core.numbers import PER_IMAGE, number, percent
+from holdfast.core.system import physical_memory
 from holdfast.core.types import NEEDS_MASK
 from holdfast.pipeline.jobs.progress import PAUSE, ProgressLines, Summary, environment, version
 
@@ -282,11 +283,8 @@ def _required() -> Iterator[tuple[str, str, str]]:
 
 
 def _memory() -> str:
-    try:
-        text = Path("/proc/meminfo").read_text(encoding="ascii")
-        return f"{int(text.split()[1]) / 2**20:.1f} GiB memory"
-    except (OSError, ValueError, IndexError):
-        return "memory unknown"
+    memory = physical_memory()
+    return f"{memory / 2**30:.1f} GiB memory" if memory else "memory unknown"
 
 
 MOST = 20

@@ -65,7 +65,7 @@ def stage(folder: Path, url: str) -> None:
 
 def stands_for(folder: Path) -> str:
     """Return the address that a local folder stands for, or ""."""
-    return next((f"{url}/{folder.relative_to(staged)}".removesuffix("/.") for staged, url in _staged.items()
+    return next((f"{url}/{folder.relative_to(staged).as_posix()}".removesuffix("/.") for staged, url in _staged.items()
                  if folder.is_relative_to(staged)), "")  # fmt: skip
 
 

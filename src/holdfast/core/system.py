@@ -1,4 +1,4 @@
-"""What differs between operating systems: locks of files, users and processes."""
+"""What differs between operating systems: locks of files, users, memory and processes."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def _locked(file: IO[Any], *, wait: bool) -> bool:
 def user_id() -> int:
     """Return the user's number; 0 on Windows, where files have no such owner."""
     return os.getuid() if hasattr(os, "getuid") else 0
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; 0 if they cannot be known, as on Windows."""
+    if not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def process_has_ended(process: int) -> bool:

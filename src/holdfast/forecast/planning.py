@@ -134,6 +134,10 @@ def plan(
         raise UserError(f"--seconds {seconds}: trials need some time")
     if machines < 1:
         raise UserError(f"--machines {machines}: at least one has to do it")
+    if not hasattr(os, "wait4"):
+        raise UserError(
+            "plan cannot measure its trials on Windows, which does not report the time of a process: use WSL 2"
+        )
     load = workload(verb, options)
     if not load.units:
         raise UserError("there is nothing to do: no image is left")

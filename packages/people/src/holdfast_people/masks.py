@@ -6,7 +6,6 @@ database; where it is ahead, or someone else changed the file, ``notice`` makes 
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,15 +173,8 @@ def _put_aside(drawing: Drawing) -> None:
 def write_png(path: Path, mask: Mask) -> str:
     """Write a mask as a PNG and sync it to the disk; return its SHA-256."""
     data = encode_mask(mask)
-    with whole_file(path) as temporary, temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with whole_file(path, sync=True) as temporary:
+        temporary.write_bytes(data)
     return bytes_sha256(data)
 
 

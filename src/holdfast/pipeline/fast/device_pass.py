@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter, deque
@@ -244,6 +245,8 @@ def decoded_conditions(conditions: Sequence[Condition]) -> list[Condition]:
 
 def decoding_processes(spec: EvaluateSpec, cuda: bool) -> int:
     """Return how many processes decode: ``--workers``; by default one per core on a GPU, else none but this one."""
+    if os.name == "nt":  # which has no way to hand an open file without a name to another process
+        return 0
     if spec.workers > 1:
         return spec.workers
     return core_count() if cuda or spec.workers == 0 else 0

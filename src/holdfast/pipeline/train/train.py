@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice
@@ -18,6 +17,7 @@ from holdfast.core.lazy import torch
 from holdfast.core.names import Name
 from holdfast.core.networks import resolve_device
 from holdfast.core.schema import JOBS
+from holdfast.core.system import physical_memory
 from holdfast.core.types import Collection, LabelSpace, Sample
 from holdfast.data.labels import map_labels
 from holdfast.engine import Executor, LocalExecutor, core_count, share_of
@@ -66,6 +66,7 @@ from holdfast.pipeline.train.plan import (
 from holdfast.store import Run, read_json, write_json, write_table, writing
 from holdfast.store.parts import damaged
 
+_USUAL_MEMORY = 8 << 30  # bytes, of a machine that does not say how many it has
 OF_MACHINE = 0.25  # share of a machine's memory that images may take, all workers on it together
 TESTED = 256  # images that are tested at once: as many as a small memory holds at 224 pixels
 
@@ -113,7 +114,7 @@ class TrainingWorker:
     @property
     def memory(self) -> int:
         """Return the bytes of images that may be held: as asked for, or a share of this machine's."""
-        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = physical_memory() or _USUAL_MEMORY
         return int(self.spec.memory * 2**30) or share_of(OF_MACHINE * machine)
 
     def load(self) -> TrainingResources:

@@ -155,16 +155,14 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     from holdfast.pipeline.fast.networks import see
     from holdfast.pipeline.samples import over_matte
     from holdfast.scenarios import parse_conditions, render
-    from holdfast.scenarios.tensors import compile_for, render_batch
+    from holdfast.scenarios.tensors import plain, proved_for, render_batch
 
     folder, conditions = pictures(options.data, options.images), parse_conditions("static")
     count = 4 if options.quick else 64
-    compiled = None
-    if options.device.startswith("cuda"):
-        start = time.perf_counter()
-        compiled, reason = compile_for(render_batch, conditions, (count, 3, HEIGHT, WIDTH), options.device)
-        print(f"compiled in {time.perf_counter() - start:.1f} s {reason}", flush=True)
-    ways = {"as it is": None} | ({"compiled": compiled} if compiled is not None else {})
+    start = time.perf_counter()
+    quick, reason = proved_for(render_batch, conditions, (count, 3, HEIGHT, WIDTH), options.device)
+    print(f"kernels proved in {time.perf_counter() - start:.1f} s {reason}", flush=True)
+    ways = {"plain": plain} | ({"kernels": quick} if quick is not plain else {})
     files = sorted((folder / "images").rglob("*.jpg"))[:: max(1, options.images // count)][:count]
     found: dict[str, Any] = {}
     for title, shape in (("equal sizes", (HEIGHT, WIDTH)), ("donors of another size", (480, 640))):
@@ -188,7 +186,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
         ids = [str(place) for place in range(count)]
         for way, how in ways.items():
             with torch.no_grad():
-                made = render_batch(conditions, batch, where, sample_ids=ids, donors=lent_batch, compiled=how)
+                made = render_batch(conditions, batch, where, sample_ids=ids, donors=lent_batch, call=how)
             print(f"{title}, {way}: share of values identical, within 1, largest difference ({count} images)")
             for condition in conditions:
                 there = made[condition].permute(0, 2, 3, 1).cpu().numpy().astype(int)
@@ -206,7 +204,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     geometry = Geometry(232, (224, 224), "bilinear")
 
     def work(how: Any, seen: bool) -> None:
-        made = render_batch(conditions, batch, where, sample_ids=ids, donors=batch, compiled=how)
+        made = render_batch(conditions, batch, where, sample_ids=ids, donors=batch, call=how)
         if seen:
             for one in made.values():
                 see(one, geometry, crops_centre=True)

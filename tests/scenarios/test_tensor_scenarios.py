@@ -1,6 +1,8 @@
 """The batched scenarios against OpenCV's, image by image, on the CPU."""
 
-from functools import partial
+import os
+import subprocess
+import sys
 
 import cv2
 import numpy as np
@@ -19,10 +21,10 @@ from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.tensors import (
-    Compiled,
     batches,
-    compile_for,
     donor_backgrounds,
+    fused,
+    proved_for,
     rainbow_shifts,
     render_batch,
     supports,
@@ -258,26 +260,39 @@ def test_tensors_that_do_not_fit_are_refused():
         render_batch(STATIC, images, masks, sample_ids=ids, donors=images[:1])
 
 
-def test_what_a_compiler_is_given_makes_the_same_pictures(monkeypatch):
-    whole_but_kernels = partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr(batches.torch, "compile", whole_but_kernels)
-    images, masks = (tensor(one) for one in noise(3, 37, 50, 5))
-    compiled, conditions = Compiled(images.shape), [*STATIC, *parse_conditions("blur_object?sigma=30,rainbow?wrap=256")]
-    others = {"sample_ids": ["a", "b", "c"], "donors": images}
-    with torch.no_grad():
-        plain = render_batch(conditions, images, masks, **others)
-        for _ in range(2):
-            made = render_batch(conditions, images, masks, compiled=compiled, **others)
-            assert all(torch.equal(made[one], plain[one]) for one in conditions)
-    with torch.compiler.set_stance("fail_on_recompile"):  # another shape is not what it was made for
-        others = {"sample_ids": ["a"], "donors": images[:1]}
-        fewer = render_batch(conditions, images[:1], masks[:1], compiled=compiled, **others)
-    assert all(torch.equal(fewer[one], plain[one][:1]) for one in conditions)
+KERNELS = """
+import torch
+from holdfast.scenarios import parse_conditions
+from holdfast.scenarios.tensors import fused, render_batch
+
+torch.manual_seed(0)
+others = "blur_object?sigma=9,blur_object?radius=3,bright_object?radius=6,rainbow@released"
+conditions = parse_conditions("static," + others)
+for height, width in ((15, 22), (5, 7)):
+    images = torch.randint(0, 256, (1, 3, height, width), dtype=torch.uint8)
+    images[0, :, :2] = torch.tensor([[0, 255], [255, 0], [7, 7]]).view(3, 2, 1)  # hues at the ends of their ranges
+    masks, known = torch.rand(1, height, width) < 0.5, {"sample_ids": ["a"], "donors": images.flip(3)}
+    slow = render_batch(conditions, images, masks, call=fused.plain, **known)
+    fast = render_batch(conditions, images, masks, call=fused.fused, **known)
+    for condition in conditions:
+        apart = (slow[condition].short() - fast[condition].short()).abs()
+        assert apart.max() <= 1, (condition.name, int(apart.max()))
+        assert condition.scenario.startswith("bright") or apart.max() == 0, condition.name  # others: bit for bit
+assert fused.unlike(render_batch, conditions[:3], (1, 3, 9, 11), "cpu") == ""
+"""
 
 
-def test_what_a_compiler_spoils_is_not_used(monkeypatch):
-    monkeypatch.setattr(batches.torch, "compile", lambda function, **_: lambda *tensors: function(*tensors) ^ 3)
-    made, reason = compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu")
-    assert made is None and "would differ" in reason
-    monkeypatch.setattr(batches.torch, "compile", lambda *_, **__: 1 / 0)
-    assert compile_for(render_batch, STATIC, (2, 3, 20, 30), "cpu") == (None, "division by zero")
+def test_kernels_make_the_same_pictures():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ended = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_kernels_that_spoil_pictures_or_do_not_run_are_not_used():
+    def spoiled(conditions, images, masks, *, call, **others):
+        made = render_batch(conditions, images, masks, **others)
+        return made if call is fused.plain else {condition: made[condition] ^ 3 for condition in made}
+
+    assert "would differ" in fused.unlike(spoiled, STATIC, (2, 3, 20, 30), "cpu")
+    assert fused.unlike(lambda *_, **__: 1 / 0, STATIC, (2, 3, 20, 30), "cpu") == "division by zero"
+    assert proved_for(render_batch, STATIC, (2, 3, 20, 30), "cpu") == (fused.plain, "")

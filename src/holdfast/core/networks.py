@@ -13,6 +13,7 @@ import urllib.request
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
@@ -88,10 +89,23 @@ def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
         if (behind is not node and len(behind.users) > 1) or (folded := convolution(behind, within)) is None:
             return False
         name = f"fused_{node.name}"
-        traced.add_submodule(name, _fused_layer(folded[0], kind))
+        main, added, unused_too = folded[0], list(others), []
+        for other in others if not on_cpu and layer(behind, torch.nn.BatchNorm2d) is not None else ():
+            if layer(other, torch.nn.BatchNorm2d) is None or len(other.users) > 1:
+                continue
+            if (beside := convolution(other, within)) is not None:  # one bias for both convolutions
+                main.bias = torch.nn.Parameter(main.bias + beside[0].bias, requires_grad=False)
+                beside[0].bias = None
+                traced.add_submodule(f"{name}_beside", beside[0])
+                with traced.graph.inserting_before(node):
+                    added = [traced.graph.call_module(f"{name}_beside", beside[1:])]
+                unused_too = [other, other.args[0]]
+        triton = not on_cpu and find_spec("triton") is not None
+        stem = triton and folded[1].op == "placeholder" and not added and _is_stem(main)
+        traced.add_submodule(name, _stem_layer(main) if stem else _fused_layer(main, kind))
         with traced.graph.inserting_before(node):
-            node.replace_all_uses_with(traced.graph.call_module(name, (folded[1], *others)))
-        for unused in dict.fromkeys((node, node.args[0], behind, behind.args[0])):
+            node.replace_all_uses_with(traced.graph.call_module(name, (folded[1], *added)))
+        for unused in dict.fromkeys((node, node.args[0], behind, behind.args[0], *unused_too)):
             if not unused.users:
                 traced.graph.erase_node(unused)
         return True
@@ -105,6 +119,11 @@ def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
         adds = relu and source.target in (operator.add, operator.iadd, torch.add) and not source.kwargs
         both: list[Any] = [source.args[:2], source.args[1::-1]] if adds and len(source.users) == 1 else [(source,)]
         any(fold(node, behind, others, "ReLU" if relu else type(other).__name__) for behind, *others in both)
+    for node in list(traced.graph.nodes) if not on_cpu and find_spec("triton") is not None else ():
+        pool = layer(node, torch.nn.MaxPool2d)
+        if pool is not None and _is_plain(pool):
+            traced.add_submodule(f"fused_{node.name}", _pool_layer(pool))
+            node.target = f"fused_{node.name}"
     for node in list(traced.graph.nodes) if on_cpu else ():
         norm = layer(node, torch.nn.BatchNorm2d)
         if norm is not None and _within(norm) in _ONEDNN:
@@ -180,6 +199,69 @@ def _fused_layer(convolution: Any, kind: str) -> torch.nn.Module:
             return fused
 
     return Fused()
+
+
+def _is_plain(pool: Any) -> bool:
+    """Return whether a max pool has one number for each of its settings, as most have, and returns no places."""
+    numbers = all(isinstance(value, int) for value in (pool.kernel_size, pool.stride, pool.padding))
+    return numbers and pool.dilation == 1 and not pool.ceil_mode and not pool.return_indices
+
+
+def _pool_layer(pool: Any) -> torch.nn.Module:
+    class Pool(torch.nn.Module):
+        """Max pool that does not write where each maximum was, which takes most of the time of torch's."""
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            if not images.is_contiguous(memory_format=torch.channels_last):
+                return torch.nn.functional.max_pool2d(images, pool.kernel_size, pool.stride, pool.padding)
+            from holdfast.core import kernels
+
+            return kernels.pooled(images, pool.kernel_size, pool.stride, pool.padding)
+
+    return Pool()
+
+
+_STEM_WIDTH = 16
+"""Channels that a first convolution sees: matrix units read multiples of eight, and this is the fewest they fill."""
+
+
+def _is_stem(convolution: Any) -> bool:
+    """Return whether a convolution of three channels skips every other pixel, as a network's first one often does."""
+    same = convolution.padding[0] == convolution.padding[1] and convolution.dilation == (1, 1)
+    return same and 4 * convolution.in_channels <= _STEM_WIDTH and convolution.stride == (2, 2)
+
+
+def _stem_layer(convolution: Any) -> torch.nn.Module:
+    """Return convolution and ReLU with stride 2 as those with stride 1 of blocks of 2 × 2 pixels: the same sums."""
+    padding, (_, channels, *size) = convolution.padding[0], convolution.weight.shape
+    before = (padding + 1) // 2  # blocks
+    shift = 2 * before - padding
+    blocks = [(side + shift + 1) // 2 for side in size]
+    weight = torch.nn.functional.pad(
+        convolution.weight.detach(), (shift, 2 * blocks[1] - size[1] - shift, shift, 2 * blocks[0] - size[0] - shift)
+    )
+    parts = weight.unflatten(3, (blocks[1], 2)).unflatten(2, (blocks[0], 2))  # out, in, block, dy, block, dx
+    folded = parts.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+    folded = torch.nn.functional.pad(folded, (0, 0, 0, 0, 0, _STEM_WIDTH - 4 * channels))
+
+    class Stem(torch.nn.Module):
+        """Convolution and ReLU that begin a network."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(folded.contiguous(), requires_grad=False)
+            self.bias = convolution.bias
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            from holdfast.core import kernels
+
+            images = images.contiguous(memory_format=torch.channels_last)
+            rows, columns = ((images.shape[axis + 2] + 2 * padding - size[axis]) // 2 + blocks[axis] for axis in (0, 1))
+            seen = kernels.unshuffled(images, before, rows, columns, _STEM_WIDTH)
+            one = (1, 1)
+            return torch.cudnn_convolution_relu(seen, self.weight, self.bias, one, (0, 0), one, 1)
+
+    return Stem()
 
 
 INT8_SCALE = ".int8_scale"  # behind a weight's name: what its rows of int8 are multiplied by

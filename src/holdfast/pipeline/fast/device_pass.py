@@ -32,7 +32,7 @@ from holdfast.pipeline.generate.tools import load_filler
 from holdfast.pipeline.jobs.progress import Summary
 from holdfast.pipeline.samples import Prepared
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import Compiled, at_once, compile_for, render_batch
+from holdfast.scenarios.tensors import Call, at_once, plain, proved_for, render_batch
 from holdfast.scenarios.tensors.batches import MOST
 
 SWITCH = 0.0005
@@ -81,7 +81,7 @@ class Pass:
         chosen: Mapping[int, Network],  # position → network, for the models of the portion
         folder: Path,
         *,
-        compiles: bool,  # whether networks and, on a GPU, the arithmetic of scenarios are compiled
+        compiles: bool,  # whether networks are compiled
         start: EarlyStart | None = None,  # what was begun before the data was hashed
         writes: bool = True,  # whether part files are written as rows are made; else ``through`` yields tables
     ) -> None:
@@ -91,7 +91,7 @@ class Pass:
         self._start = start
         self._conditions = list(start.conditions if start else decoded_conditions(portion.conditions))
         self._unit_size = 0
-        self._compiled: Compiled | None = None
+        self._call: Call = plain
         self._decoder = Decoder(self._conditions, spec.max_pixels, load_filler(spec.fill))
         cuda = self.device.startswith("cuda")
         processes = decoding_processes(spec, cuda)
@@ -170,7 +170,7 @@ class Pass:
             for position in self.portion.positions
         ]
         classes = prepared.collection.classes
-        return Flow(self.spec, self.device, self._conditions, subjects, classes, prepared.pool, self._compiled)
+        return Flow(self.spec, self.device, self._conditions, subjects, classes, prepared.pool, self._call)
 
     def _written(self, flow: Flow, *, everything: bool = False) -> Iterator[Summary | pa.Table]:
         for chunk in flow.finished():
@@ -181,11 +181,11 @@ class Pass:
         """Compile new networks and fit them into memory, in the order in which they are warm; return notes."""
         notes = []
         cuda = self.device.startswith("cuda")
-        if self._compiles and cuda and sizes:  # for the size that most images have
+        if cuda and sizes:  # for the size that most images have
             (height, width), _ = Counter(sizes).most_common(1)[0]
             shape = (at_once(height, width), 3, height, width)
-            self._compiled, reason = compile_for(render_batch, self._conditions, shape, self.device)
-            notes += [f"scenarios are not compiled: {reason}"] if reason else []
+            self._call, reason = proved_for(render_batch, self._conditions, shape, self.device)
+            notes += [f"scenarios are made without our kernels: {reason}"] if reason else []
         chosen = {self.spec.models[position]: self._networks[position] for position in self.portion.positions}
         if self._start is not None:
             notes += self._start.notes()

@@ -25,7 +25,7 @@ from holdfast.pipeline.fast.networks import Network, blank, see
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
-from holdfast.scenarios.tensors import Compiled, at_once, on_device, render_batch
+from holdfast.scenarios.tensors import Call, at_once, on_device, plain, render_batch
 
 HELD = 1024  # images of all sizes that may wait for others of their size
 IN_FLIGHT = 24  # batches whose answers have not arrived yet, at most
@@ -114,10 +114,10 @@ class Flow:
         subjects: Sequence[Subject],
         classes: Sequence[str],
         pool: DonorPool,
-        compiled: Compiled | None = None,
+        call: Call = plain,
     ) -> None:
         self._spec, self._device, self._conditions, self._pool = spec, device, list(conditions), pool
-        self._subjects, self._compiled = subjects, compiled
+        self._subjects, self._call = subjects, call
         self._truth_of = {label: place for place, label in enumerate(classes)}
         self._chunks: dict[int, tuple[Unit, Chunk]] = {}
         self._by_size: dict[tuple[int, int], list[_Gathered]] = {}
@@ -219,7 +219,7 @@ class Flow:
         with torch.no_grad():
             rendered = render_batch(
                 conditions, images, masks, sample_ids=[sample.sample_id for sample in samples], seed=self._spec.seed,
-                donors=backgrounds, matte=self._spec.matte, compiled=self._compiled,
+                donors=backgrounds, matte=self._spec.matte, call=self._call,
             )  # fmt: skip
             truths = on_device([self._truth_of.get(sample.label, 0) for sample in samples], images.device)
             truths = truths.repeat(len(conditions))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import logging
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, TypeAlias
 
 import numpy as np
 import PIL
@@ -20,11 +22,10 @@ from holdfast.core.networks import fuse
 from holdfast.core.types import Image
 from holdfast.models import proof
 from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifier, picture
-from holdfast.scenarios.tensors.batches import with_own_code
 
-# Images are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as two products with
-# matrices. Antialiased resizing is a weighted sum of rows and one of columns; a crop leaves some of them out. On a GPU,
-# products are much faster than kernels that gather pixels; on a CPU most of the factors would be 0.
+# Images are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as weighted sums of rows and
+# of columns, of which a crop leaves some out. A kernel of our own adds the few pixels that have a weight; where they
+# are many, or there is no Triton, two products with matrices do it.
 FIXED = 2.0**22  # Pillow's weights are multiples of one divided by this
 ALIGNED = 8  # matrices begin and end at multiples of this many pixels: tensor cores read those fastest
 
@@ -35,11 +36,15 @@ def see(
     """Return images as a model with this geometry gets them, before mean and deviation."""
     # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
     # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
-    # makes; on a GPU some values are off by one, rarely by two. The channels of a pixel are side by side.
+    # makes; by matrices some values are off by one, rarely by two. The channels of a pixel are side by side.
     if out is None:
         out = blank(images.shape[0], geometry, images.device)
     if images.device.type == "cpu":
         return by_pillow(images, geometry, crops_centre, out)
+    height, width = images.shape[2:]
+    taps = _taps(height, width, geometry, crops_centre, images.device) if images.is_cuda else None
+    if taps is not None and _resizes(geometry, crops_centre, images.device, height, width):
+        return by_taps(images, taps, out)
     return by_matrices(images, geometry, crops_centre, out, torch.float16)
 
 
@@ -78,6 +83,64 @@ def by_matrices(
         small = torch.baddbmm(half.expand(count, 1, -1), taller, narrow.view(count, height, -1))
     small = small.clamp_(0, 255) if overshoots else small
     return out.copy_(small.view(images.shape[0], 3, *geometry.crop))  # which rounds down
+
+
+Taps: TypeAlias = "tuple[tuple[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor], bool]"
+"""First pixels and weights of rows, the same of columns, and whether rows come first: see ``kernels.resized``."""
+
+MOST_TAPS = 8  # pixels of a row that a kernel adds; with more of them, products are faster
+
+
+def by_taps(images: torch.Tensor, taps: Taps, out: torch.Tensor) -> torch.Tensor:
+    """Do what ``see`` does in one pass over the pixels, bit for bit as Pillow."""
+    from holdfast.core import kernels
+
+    rows, columns, rows_first = taps
+    return kernels.resized(images, rows, columns, out, rows_first=rows_first)
+
+
+@lru_cache(maxsize=256)
+def _taps(height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device) -> Taps | None:
+    """Return the pixels that have a weight; None where there are too many or no Triton."""
+    if find_spec("triton") is None:
+        return None
+    vertical, horizontal, rows_first = axes(height, width, geometry, crops_centre=crops_centre)
+    parts = []
+    for weights in (vertical, horizontal):
+        used = weights != 0
+        first = np.where(used.any(1), used.argmax(1), 0)
+        count = int((used.shape[1] - used[:, ::-1].argmax(1) - first)[used.any(1)].max(initial=1))
+        if count > MOST_TAPS:
+            return None
+        places = np.minimum(first[:, None] + np.arange(count), used.shape[1] - 1)
+        inside = first[:, None] + np.arange(count) < used.shape[1]
+        kept = np.where(inside, np.take_along_axis(weights, places, 1), 0)
+        numbers = (first, np.rint(kept * FIXED))
+        start, of_pixel = (torch.from_numpy(number.astype(np.int32)).to(device) for number in numbers)
+        parts.append((start, of_pixel))
+    return parts[0], parts[1], rows_first
+
+
+_PROVED: dict[Any, bool] = {}
+
+
+def _resizes(geometry: Geometry, crops_centre: bool, device: torch.device, height: int, width: int) -> bool:
+    """Return whether the kernel makes, of an image of the first size that comes, exactly what float64 makes."""
+    key = geometry, crops_centre, device
+    if key not in _PROVED:
+        image = torch.randint(0, 256, (1, 3, height, width), dtype=torch.uint8, device=device)
+        exact, mine = blank(1, geometry, device), blank(1, geometry, device)
+        try:
+            taps = _taps(height, width, geometry, crops_centre, device)
+            assert taps is not None, "asked before"
+            same = torch.equal(
+                by_taps(image, taps, mine), by_matrices(image, geometry, crops_centre, exact, torch.float64)
+            )
+        except Exception as error:  # a compiler fails in many ways, and products need none
+            LOG.debug("images are resized by products: %s", error)
+            same = False
+        _PROVED[key] = same
+    return _PROVED[key]
 
 
 def blank(count: int, geometry: Geometry, device: Any) -> torch.Tensor:
@@ -253,7 +316,7 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")
     if device.startswith("cuda"):
         try:
-            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval()))
+            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval()), fused=find_spec("triton") is not None)
             pictures = network.blank(count).random_(256)
             apart = float((network.probabilities(pictures) - module(pictures)).abs().max())
             if not apart < SAME:
@@ -279,8 +342,16 @@ def prove(network: Network, classifier: TorchClassifier, images: Sequence[Image]
     return [proof.compared(classifier, classifier.predict(images), np.stack([*map(direct, images)])).sentence]
 
 
+def _with_own_code(function: Any) -> Any:
+    """Return the function with code of its own."""
+    return types.FunctionType(
+        function.__code__.replace(), function.__globals__, function.__name__, function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+
+
 def _seeing(
-    network: Any, mean: Sequence[float], std: Sequence[float], number: torch.dtype, device: str
+    network: Any, mean: Sequence[float], std: Sequence[float], number: torch.dtype, device: str, fused: bool = False
 ) -> torch.nn.Module:
     class Seeing(torch.nn.Module):
         """Turns bytes NCHW into probabilities."""
@@ -294,10 +365,16 @@ def _seeing(
             self.register_buffer("std", 255 * torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            seen = ((images.float() - self.mean) / self.std).to(number)
+            if fused:
+                from holdfast.core import kernels
+
+                images = images.contiguous(memory_format=torch.channels_last)
+                seen = kernels.normalised(images, self.mean, self.std, number)
+            else:
+                seen = ((images.float() - self.mean) / self.std).to(number)
             logits: torch.Tensor = self.network(seen)
             return logits.float().softmax(1)
 
-    # Otherwise all networks of a run would share the compiled code.
-    Seeing.forward = with_own_code(Seeing.forward)  # type: ignore[method-assign]
+    # Otherwise all networks of a run would share the compiled code: torch.compile keeps few versions of each.
+    Seeing.forward = _with_own_code(Seeing.forward)  # type: ignore[method-assign]
     return Seeing().to(device).eval().requires_grad_(False)

@@ -35,6 +35,26 @@ def luma(images: Tensor) -> Tensor:
     return ((red * 9798 + green * 19235 + blue * 3735 + (1 << 14)) >> 15).to(torch.uint8)
 
 
+def over(images: Tensor, inside: Tensor, others: Tensor) -> Tensor:
+    """Return the images inside masks N1HW, and the others outside."""
+    return images.where(inside, others)
+
+
+def over_grey(images: Tensor, inside: Tensor) -> Tensor:
+    """Return the images, grey outside masks."""
+    return over(images, inside, luma(images))
+
+
+def over_colour(images: Tensor, inside: Tensor, *, colour: tuple[int, int, int]) -> Tensor:
+    """Return the images with one colour outside masks."""
+    return over(images, inside, on_device(colour, images.device).to(images.dtype).view(1, 3, 1, 1))
+
+
+def over_times(images: Tensor, inside: Tensor, *, factors: tuple[int, int, int]) -> Tensor:
+    """Return the images with each channel multiplied by 0 or 1 outside masks."""
+    return over(images, inside, images * on_device(factors, images.device).to(images.dtype).view(1, 3, 1, 1))
+
+
 def turn_hue(images: Tensor, shifts: Tensor, wrap: int) -> Tensor:
     """Turn every hue h of OpenCV's 8-bit HSV into (h + shift) % wrap % 180.
 
@@ -152,7 +172,7 @@ def _convolved(values: Tensor, kernel: tuple[int, ...]) -> Tensor:
 def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1) -> Tensor:
     """Return the weighted sum of neighbours along an axis, at every ``step``-th pixel, mirrored at the ends."""
     radius, length = len(kernel) // 2, values.shape[axis]
-    wide = values.index_select(axis, _mirror(length, radius, values.device))
+    wide = values.index_select(axis, mirrored_places(length, radius, values.device))
     total: Tensor | None = None
     for offset, weight in enumerate(kernel):
         if weight == 0:
@@ -168,12 +188,8 @@ def _along(values: Tensor, kernel: tuple[int, ...], axis: int, *, step: int = 1)
 def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
     """Return ``pyrUp`` along an axis, times 8: mirrored at the start, repeated at the end, as in OpenCV."""
     last = values.shape[axis] - 1
-    if torch.compiler.is_compiling():
-        own = torch.arange(last + 1, device=values.device)
-        before, after = ((own - 1).abs().clamp(max=last), (own + 1).clamp(max=last))
-    else:
-        before = _places((min(1, last), *range(last)), values.device)
-        after = _places((*range(1, last + 1), last), values.device)
+    before = _places((min(1, last), *range(last)), values.device)
+    after = _places((*range(1, last + 1), last), values.device)
     before, after = values.index_select(axis, before), values.index_select(axis, after)
     even, odd = (values * 6).add_(before).add_(after), (values + after).mul_(4)
     return torch.stack([even, odd], axis + 1).flatten(axis, axis + 1).narrow(axis, 0, length)
@@ -183,16 +199,6 @@ def _doubled(values: Tensor, axis: int, length: int) -> Tensor:
 def _places(places: tuple[int, ...], device: torch.device) -> Tensor:
     """Return cached index tensors: a copy to the device would make the host wait."""
     return torch.tensor(places, device=device)
-
-
-def _mirror(length: int, radius: int, device: torch.device) -> Tensor:
-    """Return where BORDER_REFLECT_101 finds the pixels -radius .. length + radius - 1."""
-    if torch.compiler.is_compiling():  # a compiler makes this part of where it reads
-        places = torch.arange(-radius, length + radius, device=device).abs()
-        if radius >= length:
-            places = places % max(1, 2 * (length - 1))
-        return length - 1 - (length - 1 - places).abs()
-    return mirrored_places(length, radius, device)
 
 
 @lru_cache(maxsize=256)

@@ -1,12 +1,7 @@
-"""All conditions that ``eval --fast`` makes, of a batch of images that have one size.
-
-Heavy arithmetic is compiled for images of one size: fewer passes over memory.
-"""
+"""All conditions that ``eval --fast`` makes, of a batch of images that have one size."""
 
 from __future__ import annotations
 
-import time
-import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import first_line
 from holdfast.core.fingerprint import generator
 from holdfast.core.lazy import torch
 from holdfast.core.types import ORIGINAL
@@ -24,13 +18,10 @@ from holdfast.scenarios.base.condition import Condition
 from holdfast.scenarios.colour import draw_shift
 from holdfast.scenarios.tensors import arithmetic, corruptions
 from holdfast.scenarios.tensors.arithmetic import resize_area, resize_linear
+from holdfast.scenarios.tensors.fused import Call, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-APART = 1e-3
-"""How many values may differ by more than one from uncompiled ones: compiled divisions are less exact."""
-
 
 PIXELS = 128 * 375 * 500
 """About how many pixels are rendered at a time, under all conditions: enough to fill a GPU, in 4 GB."""
@@ -41,73 +32,6 @@ MOST = 128  # images rendered at a time
 def at_once(height: int, width: int) -> int:
     """Return how many images of a size are rendered together."""
     return max(1, min(MOST, PIXELS // (height * width)))
-
-
-class Compiled:
-    """Compiled versions of functions for batches of one shape, made at the first use."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        self.shape = tuple(shape)
-        self._made: dict[Hashable, Any] = {}
-
-    def __call__(self, function: Callable[..., Tensor], images: Tensor, *others: Tensor, **fixed: Any) -> Tensor:
-        """Return the function's result for images, other tensors and constant numbers."""
-        if tuple(images.shape) != self.shape:
-            return function(images, *others, **fixed)
-        key = function, *fixed.items()
-        if key not in self._made:
-            bound = with_own_code(lambda *tensors: function(*tensors, **fixed))
-            self._made[key] = torch.compile(bound, dynamic=False, fullgraph=True)
-        result: Tensor = self._made[key](images, *others)
-        return result
-
-
-def with_own_code(function: Any) -> Any:
-    """Return the function with code of its own: torch.compile keeps few versions per code object."""
-    return types.FunctionType(
-        function.__code__.replace(),
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-
-
-def compile_for(
-    render: Callable[..., dict[Condition, Tensor]], conditions: Sequence[Condition], shape: Sequence[int], device: str
-) -> tuple[Compiled | None, str]:
-    """Compile the functions of some conditions for batches NCHW of one shape, and try them.
-
-    Returns None and the reason where that fails, makes other images, or gains nothing.
-    """
-    compiled = Compiled(shape)
-    rng = torch.Generator().manual_seed(0)
-    ramp = torch.linspace(0.2, 1, shape[3])
-    images = (torch.randint(0, 256, tuple(shape), generator=rng) * ramp).to(device, torch.uint8)
-    masks = (torch.rand((shape[0], *shape[2:]), generator=rng) < 0.5).to(device)
-    names = [str(number) for number in range(shape[0])]
-
-    def render_timed(how: Compiled | None) -> tuple[dict[Condition, Tensor], float]:
-        took = []
-        for _ in range(3):
-            start = time.perf_counter()
-            pictures = render(conditions, images, masks, sample_ids=names, donors=images, compiled=how)
-            if images.is_cuda:
-                torch.cuda.synchronize(device)
-            took.append(time.perf_counter() - start)
-        return pictures, min(took)
-
-    try:
-        with torch.no_grad():
-            (plain, before), (quick, after) = render_timed(None), render_timed(compiled)
-            for condition in conditions:
-                apart = (plain[condition].short() - quick[condition].short()).abs()
-                share = (apart > 1).double().mean().item()
-                if share > APART:
-                    return None, f"{condition.name} would differ in {share:.2%} of all values"
-    except Exception as error:  # a compiler fails in many ways, and none of them is a reason to have no images
-        return None, first_line(error)
-    return (compiled, "") if after < before else (None, f"it takes {after / before:.1f} times as long")
 
 
 def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, width: int) -> Tensor:
@@ -179,7 +103,7 @@ class _Batch:
     donors: Tensor | None
     donor_masks: Tensor | None
     matte: tuple[int, int, int]
-    call: Callable[..., Tensor]  # of a function of ``arithmetic``
+    call: Call
     shared: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def memo(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
@@ -189,11 +113,11 @@ class _Batch:
 
     def over(self, background: Tensor) -> Tensor:
         """Return the objects over another background, in place."""
-        return self.images.where(self.inside, background)
+        return self.call(arithmetic.over, self.images, self.inside, background)
 
     def within(self, changed: Tensor) -> Tensor:
-        """Return the images with the objects of other ones."""
-        return changed.where(self.inside, self.images)
+        """Return the pictures with the objects of other ones."""
+        return self.call(arithmetic.over, changed, self.inside, self.images)
 
     def backgrounds(self) -> Tensor:
         """Return what donors lend, in the images' size, without their own objects where masks show those."""
@@ -201,8 +125,9 @@ class _Batch:
         assert donors is not None, "checked"
         return self.memo("donors", lambda: donor_backgrounds(donors, self.donor_masks, int(height), int(width)))
 
-    def black(self) -> Tensor:
-        return self.memo("black", lambda: self.images * self.inside)
+    def over_times(self, *factors: int) -> Tensor:
+        """Return the pictures with each channel multiplied by a number outside the objects."""
+        return self.call(arithmetic.over_times, self.images, self.inside, factors=factors)
 
 
 def supports(condition: Condition) -> bool:
@@ -238,7 +163,7 @@ def render_batch(
     donors: Tensor | None = None,
     donor_masks: Tensor | None = None,  # See ``donor_backgrounds``
     matte: tuple[int, int, int] = WHITE,  # RGB under what is transparent
-    compiled: Compiled | None = None,  # What ``compile_for`` made, for batches of its shape
+    call: Call = plain,  # How functions of ``arithmetic`` are called; see ``fused.proved_for``
 ) -> dict[Condition, Tensor]:
     """Return the images that ``scenarios.render`` makes, as a batch over the matte, on the images' device.
 
@@ -248,7 +173,6 @@ def render_batch(
     the same name, so they themselves are the keys.
     """
     _check(conditions, images, masks, sample_ids, donors)
-    call = compiled or (lambda function, *tensors, **fixed: function(*tensors, **fixed))
     batch = _Batch(images, masks[:, None], sample_ids, seed, donors, donor_masks, matte, call)
     return {condition: _MAKERS[condition.scenario](batch, condition) for condition in conditions}
 
@@ -290,10 +214,7 @@ def _bright(batch: _Batch, condition: Condition) -> Tensor:
 
 
 def _channel(batch: _Batch, condition: Condition) -> Tensor:
-    channel = CHANNELS[condition.scenario]
-    picture = batch.black().clone()
-    picture[:, channel] = batch.images[:, channel]
-    return picture
+    return batch.over_times(*(int(channel == CHANNELS[condition.scenario]) for channel in range(3)))
 
 
 def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
@@ -303,8 +224,7 @@ def _rainbow(batch: _Batch, condition: Condition) -> Tensor:
 
 
 def _transparent(batch: _Batch, _: Condition) -> Tensor:
-    matte = arithmetic.on_device(batch.matte, batch.images.device)
-    return batch.over(matte.to(batch.images.dtype).view(1, 3, 1, 1))
+    return batch.call(arithmetic.over_colour, batch.images, batch.inside, colour=tuple(batch.matte))
 
 
 def _corrupted(batch: _Batch, condition: Condition) -> Tensor:
@@ -316,12 +236,12 @@ _MAKERS: Mapping[str, Callable[[_Batch, Condition], Tensor]] = {
     ORIGINAL: lambda batch, _: batch.images,
     "blur_background": lambda batch, condition: batch.over(_blurred(batch, condition)),
     "blur_object": lambda batch, condition: batch.within(_blurred(batch, condition)),
-    "grey": lambda batch, _: batch.over(arithmetic.luma(batch.images)),
+    "grey": lambda batch, _: batch.call(arithmetic.over_grey, batch.images, batch.inside),
     **dict.fromkeys(CHANNELS, _channel),
     "rainbow": _rainbow,
     "bright_background": lambda batch, condition: batch.over(_bright(batch, condition)),
     "bright_object": lambda batch, condition: batch.within(_bright(batch, condition)),
-    "segmented": lambda batch, _: batch.black(),
+    "segmented": lambda batch, _: batch.over_times(0, 0, 0),
     "transparent": _transparent,
     "random_background": lambda batch, _: batch.over(batch.backgrounds()),
     **dict.fromkeys(corruptions.MAKERS, _corrupted),

@@ -7,7 +7,10 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["diffusers", "import_torchvision", "pd", "ray", "scipy_optimize", "scipy_sparse", "scipy_special", "scipy_stats", "torch"]
+__all__ = [
+    "diffusers", "import_torchvision", "pd", "ray", "scipy_optimize", "scipy_sparse", "scipy_special", "scipy_stats",
+    "torch",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     import diffusers
@@ -41,7 +44,7 @@ COMPILER = "torch._dynamo"
 
 def import_torchvision() -> ModuleType:
     """Import torchvision and leave torch's compiler, if it is not loaded yet, until it is asked for."""
-    import torch as _torch  # noqa: F401, TID253 - its own import must not meet the modules below
+    import torch as _torch  # noqa: F401 - its own import must not meet the modules below
 
     utils = f"{COMPILER}.utils"
     if "torchvision" in sys.modules or COMPILER in sys.modules:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.core.errors import UserError, first_line
+from holdfast.core.lazy import import_torchvision
 from holdfast.core.names import Name, checked, unknown
 from holdfast.core.networks import offline
 from holdfast.models import label_spaces
@@ -47,7 +48,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
 def weight_choices(architecture: str, task: str = "") -> Any:
     """Return the sets of weights of an architecture for a ``task`` (detection, segmentation; '' for classes)."""
-    import torchvision.models
+    torchvision = import_torchvision()
 
     kinds = {"": "torchvision architecture", "detection": "detector of torchvision"}
     known = torchvision.models.list_models(module=getattr(torchvision.models, task) if task else torchvision.models)
@@ -66,7 +67,7 @@ def find_weights(architecture: str, tag: str = "") -> Any:
 
 def build(architecture: str, outputs: int) -> Any:
     """Build the module without trained weights."""
-    import torchvision.models
+    torchvision = import_torchvision()
 
     # These two warn about a slow default initialisation and train with a second output unless configured otherwise.
     special = {"init_weights": True, "aux_logits": False} if architecture in ("inception_v3", "googlenet") else {}
@@ -75,7 +76,7 @@ def build(architecture: str, outputs: int) -> Any:
 
 def pretrained(architecture: str, weights: Any) -> Any:
     """Return the module with torchvision's weights, which are downloaded if they are missing."""
-    import torchvision.models
+    torchvision = import_torchvision()
 
     try:
         with _weights_only():

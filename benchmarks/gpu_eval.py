@@ -160,7 +160,9 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
     folder, conditions = pictures(options.data, options.images), parse_conditions("static")
     count = 4 if options.quick else 64
     start = time.perf_counter()
-    quick, reason = proved_for(render_batch, conditions, (count, 3, HEIGHT, WIDTH), options.device)
+    shape = (count, 3, HEIGHT, WIDTH)
+    cuda = options.device.startswith("cuda")
+    quick, reason = proved_for(render_batch, conditions, shape, options.device) if cuda else (plain, "")
     print(f"kernels proved in {time.perf_counter() - start:.1f} s {reason}", flush=True)
     ways = {"plain": plain} | ({"kernels": quick} if quick is not plain else {})
     files = sorted((folder / "images").rglob("*.jpg"))[:: max(1, options.images // count)][:count]
@@ -207,7 +209,7 @@ def part_scenarios(options: argparse.Namespace) -> dict[str, Any]:
         made = render_batch(conditions, batch, where, sample_ids=ids, donors=batch, call=how)
         if seen:
             for one in made.values():
-                see(one, geometry, crops_centre=True)
+                see(one, geometry, crops_centre=True, kernels=how is not plain)
 
     for (way, how), seen in itertools.product(ways.items(), (False, True)):
         times = []

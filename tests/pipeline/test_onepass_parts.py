@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import tracemalloc
@@ -292,6 +294,58 @@ def test_fused_layers_answer_as_the_layers_they_replace() -> None:
     with torch.no_grad():
         expected = network(pictures)
         assert (fused(pictures) - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert kinds.count("BatchNorm2d") == 0  # those beside a sum have their bias in the other convolution
+
+
+KERNELS = """
+import copy
+import numpy as np
+import torch
+from torchvision.models import resnet18
+from holdfast.core import kernels, networks
+from holdfast.models.torch_classifier import Geometry
+from holdfast.pipeline.fast import networks as fast
+
+torch.manual_seed(0)
+network = resnet18(weights=None).eval()
+for layer in network.modules():
+    if isinstance(layer, torch.nn.BatchNorm2d):
+        layer.running_mean.normal_()
+        layer.running_var.uniform_(0.5, 2)
+fused, images = networks.fuse(copy.deepcopy(network), kernels=True), torch.randn(1, 3, 32, 30)
+kinds = [type(layer).__name__ for layer in fused.modules()]
+assert kinds.count("Stem") == 1 and kinds.count("Pool") == 1 and "MaxPool2d" not in kinds
+images = images.contiguous(memory_format=torch.channels_last)
+with torch.no_grad():
+    expected = network(images)
+    assert (fused(images) - expected).abs().max() < 1e-4 * expected.abs().max()
+for size, padding, height, width in ((7, 3, 33, 40), (3, 1, 32, 31), (3, 0, 21, 22), (4, 1, 20, 20), (6, 2, 19, 23)):
+    layer, images = torch.nn.Conv2d(3, 8, size, 2, padding), torch.randn(1, 3, height, width)
+    with torch.no_grad():
+        apart = (networks._stem_layer(layer)(images) - layer(images).relu()).abs().max()
+    assert apart < 1e-5, (size, padding, float(apart))
+values = torch.randint(0, 256, (1, 3, 9, 11), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+mean, std = torch.tensor([90.0, 120.0, 7.0]), torch.tensor([60.0, 50.0, 3.0])
+plain = (values.float() - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+assert torch.equal(kernels.normalised(values, mean, std, torch.float32), plain)
+image, device = torch.randint(0, 256, (1, 3, 47, 61), dtype=torch.uint8), torch.device("cpu")
+for geometry in (
+    Geometry(32, (24, 20), "bilinear"), Geometry((20, 24), (20, 24), "bicubic"), Geometry(12, (16, 16), "lanczos"),
+    Geometry(60, (40, 40), "bicubic"), Geometry(9, (9, 9), "nearest"),
+):
+    taps = fast._taps(47, 61, geometry, True, device)
+    if taps is None:
+        assert geometry.interpolation in ("bicubic", "lanczos")  # whose filters are wide
+        continue
+    mine = fast.by_taps(image, taps, fast.blank(1, geometry, device))
+    assert torch.equal(mine, fast.see(image, geometry, crops_centre=True)), geometry  # what Pillow makes
+"""
+
+
+def test_kernels_compute_what_layers_and_pillow_do() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    ended = subprocess.run([sys.executable, "-c", KERNELS], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_tracing_a_network_leaves_those_of_other_threads_alone() -> None:

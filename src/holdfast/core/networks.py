@@ -13,7 +13,6 @@ import urllib.request
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, UserError, first_line, out_of_memory
@@ -55,10 +54,11 @@ def weights_sha256(*modules: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
+def fuse(network: torch.nn.Module, device: str = "cuda", *, kernels: bool = False) -> torch.nn.Module:
     """Return a network whose convolutions, with the batch norm, addition and ReLU behind them, are one call each."""
     # Layer by layer, norms, additions and ReLUs only move bytes: half of a ResNet's time on a GPU, a fifth on a CPU.
-    # On a CPU, other activations and norms without one are taken as well.
+    # On a CPU, other activations and norms without one are taken as well; on a GPU, with ``kernels`` of our own, first
+    # convolutions and max pools.
     on_cpu = device == "cpu"
     tracer = _tracer(on_cpu)
     graph = tracer.trace(network)
@@ -100,8 +100,7 @@ def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
                 with traced.graph.inserting_before(node):
                     added = [traced.graph.call_module(f"{name}_beside", beside[1:])]
                 unused_too = [other, other.args[0]]
-        triton = not on_cpu and find_spec("triton") is not None
-        stem = triton and folded[1].op == "placeholder" and not added and _is_stem(main)
+        stem = kernels and folded[1].op == "placeholder" and not added and _is_stem(main)
         traced.add_submodule(name, _stem_layer(main) if stem else _fused_layer(main, kind))
         with traced.graph.inserting_before(node):
             node.replace_all_uses_with(traced.graph.call_module(name, (folded[1], *added)))
@@ -119,7 +118,7 @@ def fuse(network: torch.nn.Module, device: str = "cuda") -> torch.nn.Module:
         adds = relu and source.target in (operator.add, operator.iadd, torch.add) and not source.kwargs
         both: list[Any] = [source.args[:2], source.args[1::-1]] if adds and len(source.users) == 1 else [(source,)]
         any(fold(node, behind, others, "ReLU" if relu else type(other).__name__) for behind, *others in both)
-    for node in list(traced.graph.nodes) if not on_cpu and find_spec("triton") is not None else ():
+    for node in list(traced.graph.nodes) if kernels else ():
         pool = layer(node, torch.nn.MaxPool2d)
         if pool is not None and _is_plain(pool):
             traced.add_submodule(f"fused_{node.name}", _pool_layer(pool))
@@ -258,8 +257,9 @@ def _stem_layer(convolution: Any) -> torch.nn.Module:
             images = images.contiguous(memory_format=torch.channels_last)
             rows, columns = ((images.shape[axis + 2] + 2 * padding - size[axis]) // 2 + blocks[axis] for axis in (0, 1))
             seen = kernels.unshuffled(images, before, rows, columns, _STEM_WIDTH)
-            one = (1, 1)
-            return torch.cudnn_convolution_relu(seen, self.weight, self.bias, one, (0, 0), one, 1)
+            if not seen.is_cuda:
+                return torch.nn.functional.conv2d(seen, self.weight, self.bias).relu()
+            return torch.cudnn_convolution_relu(seen, self.weight, self.bias, (1, 1), (0, 0), (1, 1), 1)
 
     return Stem()
 

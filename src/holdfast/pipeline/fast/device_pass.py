@@ -180,8 +180,7 @@ class Pass:
     def _make_ready(self, sizes: Sequence[tuple[int, int]]) -> list[str]:
         """Compile new networks and fit them into memory, in the order in which they are warm; return notes."""
         notes = []
-        cuda = self.device.startswith("cuda")
-        if cuda and sizes:  # for the size that most images have
+        if sizes and any(network.kernels for network in self._networks.values()):  # for the size that most images have
             (height, width), _ = Counter(sizes).most_common(1)[0]
             shape = (at_once(height, width), 3, height, width)
             self._call, reason = proved_for(render_batch, self._conditions, shape, self.device)

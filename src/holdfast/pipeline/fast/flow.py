@@ -21,7 +21,7 @@ from holdfast.pipeline.classifiers import EvaluateSpec
 from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.fast import answers, decoding
 from holdfast.pipeline.fast.decoding import Facts, Group, Unit
-from holdfast.pipeline.fast.networks import Network, blank, see
+from holdfast.pipeline.fast.networks import Network, blank
 from holdfast.pipeline.fast.rows import Chunk
 from holdfast.pipeline.jobs.rows import answer_each
 from holdfast.scenarios import Condition
@@ -233,7 +233,7 @@ class Flow:
                     room = views[view] = blank(len(truths), view[0], self._device)
                     for place, condition in enumerate(conditions):
                         part = room[place * len(samples) : (place + 1) * len(samples)]
-                        see(rendered[condition], view[0], crops_centre=view[1], out=part)
+                        subject.network.see(rendered[condition], part)
                 self._queue(subject, views[view], truths, mine)
 
     def _queue(self, subject: Subject, seen: torch.Tensor, truths: torch.Tensor, rows: NDArray[np.int64]) -> None:

@@ -9,7 +9,6 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,14 +24,15 @@ from holdfast.models.torch_classifier import MAX_ASPECT, Geometry, TorchClassifi
 
 # Images are resized and cropped as a model's preprocessing does: with Pillow, or on a GPU as weighted sums of rows and
 # of columns, of which a crop leaves some out. A kernel of our own adds the few pixels that have a weight; where they
-# are many, or there is no Triton, two products with matrices do it.
+# are many, or the run is short, two products with matrices do it.
 FIXED = 2.0**22  # Pillow's weights are multiples of one divided by this
 ALIGNED = 8  # matrices begin and end at multiples of this many pixels: tensor cores read those fastest
 
 
 def see(
-    images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None
-) -> torch.Tensor:
+    images: torch.Tensor, geometry: Geometry, *, crops_centre: bool, out: torch.Tensor | None = None,
+    kernels: bool = False,
+) -> torch.Tensor:  # fmt: skip
     """Return images as a model with this geometry gets them, before mean and deviation."""
     # ``images``: NCHW uint8, on any device. ``geometry``: resizing and crop. ``crops_centre``: whether extreme shapes
     # are cut to their middle first (``torch_classifier.picture``). Returns NCHW uint8 of ``geometry.crop``: what Pillow
@@ -42,7 +42,7 @@ def see(
     if images.device.type == "cpu":
         return by_pillow(images, geometry, crops_centre, out)
     height, width = images.shape[2:]
-    taps = _taps(height, width, geometry, crops_centre, images.device) if images.is_cuda else None
+    taps = _taps(height, width, geometry, crops_centre, images.device) if kernels else None
     if taps is not None and _resizes(geometry, crops_centre, images.device, height, width):
         return by_taps(images, taps, out)
     return by_matrices(images, geometry, crops_centre, out, torch.float16)
@@ -101,9 +101,7 @@ def by_taps(images: torch.Tensor, taps: Taps, out: torch.Tensor) -> torch.Tensor
 
 @lru_cache(maxsize=256)
 def _taps(height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device) -> Taps | None:
-    """Return the pixels that have a weight; None where there are too many or no Triton."""
-    if find_spec("triton") is None:
-        return None
+    """Return the pixels that have a weight; None where there are too many."""
     vertical, horizontal, rows_first = axes(height, width, geometry, crops_centre=crops_centre)
     parts = []
     for weights in (vertical, horizontal):
@@ -277,12 +275,17 @@ class Network:
     batch: int
     device: str
     call: Any
+    kernels: bool = False  # whether kernels of our own may be used
     ready: bool = False
 
     @property
     def view(self) -> tuple[Geometry, bool]:
         """Return what an image is resized by: equal for networks that see the same."""
         return self.geometry, self.crops_centre
+
+    def see(self, images: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Return images as the network gets them; see ``see``."""
+        return see(images, self.geometry, crops_centre=self.crops_centre, out=out, kernels=self.kernels)
 
     def blank(self, count: int) -> torch.Tensor:
         """Return a black batch to be filled: N3HW uint8, the channels of a pixel side by side."""
@@ -300,7 +303,7 @@ def batch_size(device: str, asked: int) -> int:
     return max(asked, GPU_BATCH) if device.startswith("cuda") else asked
 
 
-def build(classifier: TorchClassifier, asked: int) -> Network:
+def build(classifier: TorchClassifier, asked: int, *, kernels: bool = False) -> Network:
     """Return the network of a classifier, tried on a few images; raise whatever it raises."""
     preprocessing, device = classifier.preprocessing, classifier.device
     geometry = preprocessing.geometry
@@ -309,14 +312,14 @@ def build(classifier: TorchClassifier, asked: int) -> Network:
     number = torch.bfloat16 if device.startswith("cuda") else torch.float32
     seeing = partial(_seeing, mean=preprocessing.mean, std=preprocessing.std, number=number, device=device)
     module = seeing(copy.deepcopy(classifier.module))
-    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module)
+    network = Network(module, geometry, preprocessing.crops_centre, batch_size(device, asked), device, module, kernels)
     count = 8 if device.startswith("cuda") else 2  # cuDNN prepares kernels for each number of images
     answer = network.probabilities(network.blank(count))
     if tuple(answer.shape) != (count, len(classifier.labels)):
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")
     if device.startswith("cuda"):
         try:
-            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval()), fused=find_spec("triton") is not None)
+            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval(), kernels=kernels), kernels=kernels)
             pictures = network.blank(count).random_(256)
             apart = float((network.probabilities(pictures) - module(pictures)).abs().max())
             if not apart < SAME:
@@ -334,7 +337,7 @@ def prove(network: Network, classifier: TorchClassifier, images: Sequence[Image]
 
     def direct(image: Image) -> NDArray[np.float32]:
         pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None].to(network.device)
-        seen = see(pixels, network.geometry, crops_centre=network.crops_centre)
+        seen = network.see(pixels)
         return np.asarray(network.probabilities(seen)[0].float().cpu())
 
     within = proof.CLOSE_CALL if network.device.startswith("cuda") else proof.FLAT_CLOSE
@@ -351,7 +354,7 @@ def _with_own_code(function: Any) -> Any:
 
 
 def _seeing(
-    network: Any, mean: Sequence[float], std: Sequence[float], number: torch.dtype, device: str, fused: bool = False
+    network: Any, mean: Sequence[float], std: Sequence[float], number: torch.dtype, device: str, kernels: bool = False
 ) -> torch.nn.Module:
     class Seeing(torch.nn.Module):
         """Turns bytes NCHW into probabilities."""
@@ -365,11 +368,11 @@ def _seeing(
             self.register_buffer("std", 255 * torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            if fused:
-                from holdfast.core import kernels
+            if kernels:
+                from holdfast.core.kernels import normalised
 
                 images = images.contiguous(memory_format=torch.channels_last)
-                seen = kernels.normalised(images, self.mean, self.std, number)
+                seen = normalised(images, self.mean, self.std, number)
             else:
                 seen = ((images.float() - self.mean) / self.std).to(number)
             logits: torch.Tensor = self.network(seen)

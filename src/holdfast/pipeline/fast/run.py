@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,13 @@ class RemotePass:
         folder: Path,
         *,
         compiles: bool,
+        kernels: bool,
     ) -> None:
         self.name = ", ".join(spec.models[position] for position in portion.positions)
         self._spec = replace(spec, workers=1)  # the worker's own cores say how many processes decode
         self._prepared, self._portion, self._folder = prepared.for_workers(), portion, folder
         self._compiles = compiles  # networks on a GPU; elsewhere only if the user has said so
+        self._kernels = kernels
         self._tested = [*map(unloaded, tested)]
 
     def fingerprints(self, resources: OpenPass) -> list[str]:
@@ -117,7 +120,8 @@ class RemotePass:
                 positions, load_models(replace(spec, models=models), self._prepared.collection), strict=True
             ):
                 tested[position] = model
-            chosen = {position: _network(tested[position], spec.batch_size) for position in positions}
+            kernels = self._kernels and has_kernels(device)
+            chosen = {position: _network(tested[position], spec.batch_size, kernels) for position in positions}
             device_pass = Pass(
                 spec, self._prepared, self._portion, self._tested, chosen, self._folder, compiles=compiles,
                 writes=False,
@@ -129,14 +133,24 @@ class RemotePass:
         return opened
 
 
-def _network(model: Tested, asked: int) -> Network:
+def _network(model: Tested, asked: int, kernels: bool) -> Network:
     assert isinstance(model.classifier, TorchClassifier), "it was one where the command was started"
     try:
-        return networks.build(model.classifier, asked)
+        return networks.build(model.classifier, asked, kernels=kernels)
     except Exception as error:
         raise HoldfastError(
             f"{model.classifier.name} cannot be used with --fast on a worker ({first_line(error)}); leave out --fast"
         ) from error
+
+
+WORTH_KERNELS = 30_000
+"""Images per device: below that, getting our kernels ready takes longer than they save. On a machine that has never
+seen them, Triton compiles them for six seconds; afterwards it is half a second."""
+
+
+def has_kernels(device: str) -> bool:
+    """Return whether a device can run kernels of our own."""
+    return device.startswith("cuda") and find_spec("triton") is not None
 
 
 WORTH_COMPILING = 1_000_000  # images per model and device: below that, compiling takes longer than it saves
@@ -165,6 +179,7 @@ class OnePass:
         self._first: list[Image] | None = None
         self._told = False
         pictures = len(collection) * sum(map(supports, conditions))
+        self._many = pictures >= WORTH_KERNELS * (self._executor.width if self._elsewhere else 1)
         self._worth = pictures >= WORTH_COMPILING * (self._executor.width if self._elsewhere else 1)
         self._start: EarlyStart | None = None
         self._closing = ExitStack()
@@ -186,7 +201,9 @@ class OnePass:
         reason = "" if model.fast else "its preprocessing is not plain resizing, cropping and normalising"
         if model.fast and isinstance(model.classifier, TorchClassifier):
             try:
-                network = networks.build(model.classifier, self.spec.batch_size)
+                network = networks.build(
+                    model.classifier, self.spec.batch_size, kernels=self._many and has_kernels(model.classifier.device)
+                )
                 self._reasons += networks.prove(network, model.classifier, self._images())
             except Exception as error:  # whatever it is, the standard evaluator can do it
                 reason = first_line(error)
@@ -232,7 +249,10 @@ class OnePass:
         if self._elsewhere:
             size = max(1, min(SAMPLES, -(-plan.count // (PIECES * self._executor.width))))
             return execute(
-                plan, RemotePass(self.spec, prepared, self.portion, self._tested, run, compiles=self._worth),
+                plan,
+                RemotePass(
+                    self.spec, prepared, self.portion, self._tested, run, compiles=self._worth, kernels=self._many
+                ),
                 self._executor, step=step, size=size,
                 known=OpenPass(self._tested), pack=lambda jobs: Piece.of(jobs, prepared), samples=samples,
                 donors=prepared.pool.samples, progress=progress,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import first_line
@@ -39,10 +38,6 @@ def proved_for(
 
     Both ways make two images of the batch's height and width first.
     """
-    if not device.startswith("cuda"):
-        return plain, ""
-    if find_spec("triton") is None:
-        return plain, "Triton is not installed"
     reason = unlike(render, conditions, shape, device)
     return (plain, reason) if reason else (fused, "")
 

@@ -19,7 +19,7 @@ EXACT: dict[str, Any] = {"enable_fp_fusion": False}  # a product is rounded befo
 
 
 def _row_tile(width: int) -> int:
-    return min(TILE, triton.next_power_of_2(width))
+    return min(TILE, int(triton.next_power_of_2(width)))
 
 
 @lru_cache(maxsize=256)

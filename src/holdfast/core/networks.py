@@ -227,7 +227,7 @@ _STEM_WIDTH = 16
 def _is_stem(convolution: Any) -> bool:
     """Return whether a convolution of three channels skips every other pixel, as a network's first one often does."""
     same = convolution.padding[0] == convolution.padding[1] and convolution.dilation == (1, 1)
-    return same and 4 * convolution.in_channels <= _STEM_WIDTH and convolution.stride == (2, 2)
+    return bool(same and 4 * convolution.in_channels <= _STEM_WIDTH and convolution.stride == (2, 2))
 
 
 def _stem_layer(convolution: Any) -> torch.nn.Module:
@@ -239,7 +239,7 @@ def _stem_layer(convolution: Any) -> torch.nn.Module:
     weight = torch.nn.functional.pad(
         convolution.weight.detach(), (shift, 2 * blocks[1] - size[1] - shift, shift, 2 * blocks[0] - size[0] - shift)
     )
-    parts = weight.unflatten(3, (blocks[1], 2)).unflatten(2, (blocks[0], 2))  # out, in, block, dy, block, dx
+    parts = weight.reshape(-1, channels, blocks[0], 2, blocks[1], 2)  # out, in, block, dy, block, dx
     folded = parts.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
     folded = torch.nn.functional.pad(folded, (0, 0, 0, 0, 0, _STEM_WIDTH - 4 * channels))
 

@@ -302,7 +302,8 @@ import copy
 import numpy as np
 import torch
 from torchvision.models import resnet18
-from holdfast.core import kernels, networks
+from holdfast.core import networks
+from holdfast.scenarios.tensors import kernels
 from holdfast.models.torch_classifier import Geometry
 from holdfast.pipeline.fast import networks as fast
 
@@ -312,7 +313,7 @@ for layer in network.modules():
     if isinstance(layer, torch.nn.BatchNorm2d):
         layer.running_mean.normal_()
         layer.running_var.uniform_(0.5, 2)
-fused, images = networks.fuse(copy.deepcopy(network), kernels=True), torch.randn(1, 3, 32, 30)
+fused, images = networks.fuse(copy.deepcopy(network), kernels=kernels), torch.randn(1, 3, 32, 30)
 kinds = [type(layer).__name__ for layer in fused.modules()]
 assert kinds.count("Stem") == 1 and kinds.count("Pool") == 1 and "MaxPool2d" not in kinds
 images = images.contiguous(memory_format=torch.channels_last)
@@ -322,7 +323,7 @@ with torch.no_grad():
 for size, padding, height, width in ((7, 3, 33, 40), (3, 1, 32, 31), (3, 0, 21, 22), (4, 1, 20, 20), (6, 2, 19, 23)):
     layer, images = torch.nn.Conv2d(3, 8, size, 2, padding), torch.randn(1, 3, height, width)
     with torch.no_grad():
-        apart = (networks._stem_layer(layer)(images) - layer(images).relu()).abs().max()
+        apart = (networks._stem_layer(layer, kernels)(images) - layer(images).relu()).abs().max()
     assert apart < 1e-5, (size, padding, float(apart))
 values = torch.randint(0, 256, (1, 3, 9, 11), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
 mean, std = torch.tensor([90.0, 120.0, 7.0]), torch.tensor([60.0, 50.0, 3.0])

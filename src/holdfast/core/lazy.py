@@ -44,8 +44,7 @@ COMPILER = "torch._dynamo"
 
 def import_torchvision() -> ModuleType:
     """Import torchvision and leave torch's compiler, if it is not loaded yet, until it is asked for."""
-    import torch as _torch  # noqa: F401 - its own import must not meet the modules below
-
+    importlib.import_module("torch")  # whose own import must not meet the modules below
     utils = f"{COMPILER}.utils"
     if "torchvision" in sys.modules or COMPILER in sys.modules:
         return importlib.import_module("torchvision")

@@ -54,11 +54,11 @@ def weights_sha256(*modules: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def fuse(network: torch.nn.Module, device: str = "cuda", *, kernels: bool = False) -> torch.nn.Module:
+def fuse(network: torch.nn.Module, device: str = "cuda", *, kernels: Any = None) -> torch.nn.Module:
     """Return a network whose convolutions, with the batch norm, addition and ReLU behind them, are one call each."""
     # Layer by layer, norms, additions and ReLUs only move bytes: half of a ResNet's time on a GPU, a fifth on a CPU.
-    # On a CPU, other activations and norms without one are taken as well; on a GPU, with ``kernels`` of our own, first
-    # convolutions and max pools.
+    # On a CPU, other activations and norms without one are taken as well; on a GPU, with ``kernels`` (of
+    # ``scenarios.tensors``), first convolutions and max pools.
     on_cpu = device == "cpu"
     tracer = _tracer(on_cpu)
     graph = tracer.trace(network)
@@ -100,8 +100,8 @@ def fuse(network: torch.nn.Module, device: str = "cuda", *, kernels: bool = Fals
                 with traced.graph.inserting_before(node):
                     added = [traced.graph.call_module(f"{name}_beside", beside[1:])]
                 unused_too = [other, other.args[0]]
-        stem = kernels and folded[1].op == "placeholder" and not added and _is_stem(main)
-        traced.add_submodule(name, _stem_layer(main) if stem else _fused_layer(main, kind))
+        stem = kernels is not None and folded[1].op == "placeholder" and not added and _is_stem(main)
+        traced.add_submodule(name, _stem_layer(main, kernels) if stem else _fused_layer(main, kind))
         with traced.graph.inserting_before(node):
             node.replace_all_uses_with(traced.graph.call_module(name, (folded[1], *added)))
         for unused in dict.fromkeys((node, node.args[0], behind, behind.args[0], *unused_too)):
@@ -118,10 +118,10 @@ def fuse(network: torch.nn.Module, device: str = "cuda", *, kernels: bool = Fals
         adds = relu and source.target in (operator.add, operator.iadd, torch.add) and not source.kwargs
         both: list[Any] = [source.args[:2], source.args[1::-1]] if adds and len(source.users) == 1 else [(source,)]
         any(fold(node, behind, others, "ReLU" if relu else type(other).__name__) for behind, *others in both)
-    for node in list(traced.graph.nodes) if kernels else ():
+    for node in list(traced.graph.nodes) if kernels is not None else ():
         pool = layer(node, torch.nn.MaxPool2d)
         if pool is not None and _is_plain(pool):
-            traced.add_submodule(f"fused_{node.name}", _pool_layer(pool))
+            traced.add_submodule(f"fused_{node.name}", _pool_layer(pool, kernels))
             node.target = f"fused_{node.name}"
     for node in list(traced.graph.nodes) if on_cpu else ():
         norm = layer(node, torch.nn.BatchNorm2d)
@@ -206,16 +206,15 @@ def _is_plain(pool: Any) -> bool:
     return numbers and pool.dilation == 1 and not pool.ceil_mode and not pool.return_indices
 
 
-def _pool_layer(pool: Any) -> torch.nn.Module:
+def _pool_layer(pool: Any, kernels: Any) -> torch.nn.Module:
     class Pool(torch.nn.Module):
         """Max pool that does not write where each maximum was, which takes most of the time of torch's."""
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             if not images.is_contiguous(memory_format=torch.channels_last):
                 return torch.nn.functional.max_pool2d(images, pool.kernel_size, pool.stride, pool.padding)
-            from holdfast.core import kernels
-
-            return kernels.pooled(images, pool.kernel_size, pool.stride, pool.padding)
+            pooled: torch.Tensor = kernels.pooled(images, pool.kernel_size, pool.stride, pool.padding)
+            return pooled
 
     return Pool()
 
@@ -230,7 +229,7 @@ def _is_stem(convolution: Any) -> bool:
     return bool(same and 4 * convolution.in_channels <= _STEM_WIDTH and convolution.stride == (2, 2))
 
 
-def _stem_layer(convolution: Any) -> torch.nn.Module:
+def _stem_layer(convolution: Any, kernels: Any) -> torch.nn.Module:
     """Return convolution and ReLU with stride 2 as those with stride 1 of blocks of 2 × 2 pixels: the same sums."""
     padding, (_, channels, *size) = convolution.padding[0], convolution.weight.shape
     before = (padding + 1) // 2  # blocks
@@ -252,8 +251,6 @@ def _stem_layer(convolution: Any) -> torch.nn.Module:
             self.bias = convolution.bias
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            from holdfast.core import kernels
-
             images = images.contiguous(memory_format=torch.channels_last)
             rows, columns = ((images.shape[axis + 2] + 2 * padding - size[axis]) // 2 + blocks[axis] for axis in (0, 1))
             seen = kernels.unshuffled(images, before, rows, columns, _STEM_WIDTH)

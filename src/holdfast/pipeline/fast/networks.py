@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import logging
 import math
 import types
@@ -93,7 +94,7 @@ MOST_TAPS = 8  # pixels of a row that a kernel adds; with more of them, products
 
 def by_taps(images: torch.Tensor, taps: Taps, out: torch.Tensor) -> torch.Tensor:
     """Do what ``see`` does in one pass over the pixels, bit for bit as Pillow."""
-    from holdfast.core import kernels
+    from holdfast.scenarios.tensors import kernels
 
     rows, columns, rows_first = taps
     return kernels.resized(images, rows, columns, out, rows_first=rows_first)
@@ -319,7 +320,8 @@ def build(classifier: TorchClassifier, asked: int, *, kernels: bool = False) -> 
         raise ValueError(f"it answers with shape {tuple(answer.shape)}")
     if device.startswith("cuda"):
         try:
-            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval(), kernels=kernels), kernels=kernels)
+            ours = importlib.import_module("holdfast.scenarios.tensors.kernels") if kernels else None
+            network.call = seeing(fuse(copy.deepcopy(classifier.module).eval(), kernels=ours), kernels=kernels)
             pictures = network.blank(count).random_(256)
             apart = float((network.probabilities(pictures) - module(pictures)).abs().max())
             if not apart < SAME:
@@ -369,7 +371,7 @@ def _seeing(
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             if kernels:
-                from holdfast.core.kernels import normalised
+                from holdfast.scenarios.tensors.kernels import normalised
 
                 images = images.contiguous(memory_format=torch.channels_last)
                 seen = normalised(images, self.mean, self.std, number)

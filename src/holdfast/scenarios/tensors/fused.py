@@ -68,7 +68,7 @@ def unlike(
 
 @cache
 def _kernels() -> Mapping[Callable[..., Tensor], Callable[..., Tensor]]:
-    from holdfast.core import kernels
+    from holdfast.scenarios.tensors import kernels
 
     byte = torch.uint8
 

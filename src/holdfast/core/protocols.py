@@ -28,7 +28,7 @@ class Context(Protocol):
         """
 
     def shared(self, number: int) -> Donor:
-        """Return the background with this number, from 1; it is the same for every photo."""
+        """Return the background with this number, from 1; it is the same for every image."""
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return the image in surroundings that ``--generator`` made, of the same size, and facts worth recording.

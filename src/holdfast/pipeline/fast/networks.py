@@ -102,7 +102,7 @@ def by_taps(images: torch.Tensor, taps: Taps, out: torch.Tensor) -> torch.Tensor
 
 @lru_cache(maxsize=256)
 def _taps(height: int, width: int, geometry: Geometry, crops_centre: bool, device: torch.device) -> Taps | None:
-    """Return the pixels that have a weight; None where there are too many."""
+    """Return the pixels that have a weight, or None if there are too many."""
     vertical, horizontal, rows_first = axes(height, width, geometry, crops_centre=crops_centre)
     parts = []
     for weights in (vertical, horizontal):

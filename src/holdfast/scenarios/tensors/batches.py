@@ -116,7 +116,7 @@ class _Batch:
         return self.call(arithmetic.over, self.images, self.inside, background)
 
     def within(self, changed: Tensor) -> Tensor:
-        """Return the pictures with the objects of other ones."""
+        """Return the images with the objects of other ones."""
         return self.call(arithmetic.over, changed, self.inside, self.images)
 
     def backgrounds(self) -> Tensor:
@@ -126,7 +126,7 @@ class _Batch:
         return self.memo("donors", lambda: donor_backgrounds(donors, self.donor_masks, int(height), int(width)))
 
     def over_times(self, *factors: int) -> Tensor:
-        """Return the pictures with each channel multiplied by a number outside the objects."""
+        """Return the images with each channel multiplied by a number outside the objects."""
         return self.call(arithmetic.over_times, self.images, self.inside, factors=factors)
 
 

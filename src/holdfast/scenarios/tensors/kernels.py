@@ -1,6 +1,6 @@
 """Triton kernels for images on a GPU, where torch would move the same bytes many times.
 
-Each function does in one pass what a plain one does in several; whoever uses it compares the two first. Images are
+Each function does in one pass what a plain one does in several; its caller compares the two first. Images are
 NCHW uint8 without gaps where nothing else is said. Import this module only where a GPU has Triton.
 """
 

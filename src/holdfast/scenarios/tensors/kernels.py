@@ -1,7 +1,7 @@
 """Triton kernels for images on a GPU, where torch would move the same bytes many times.
 
 Each function does in one pass what a plain one does in several; its caller compares the two first. Images are
-NCHW uint8 without gaps where nothing else is said. Import this module only where a GPU has Triton.
+NCHW uint8 without gaps where nothing else is said. Import this module if a GPU has Triton.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def test_what_a_new_user_gets_wrong(readers: str, tmp_path: Path) -> None:
     rows = tmp_path / "labels.csv"
     for text, said in (
         ("class,label\nrad,red\n", "did you mean red?"),
-        ("class,label\nred,rod\n", "no output of the model"),
+        ("class,label\nred,rod\n", "not an output of the model"),
     ):
         rows.write_text(text)  # a row that matches no class, or no output
         assert said in told(model, str(photos), labels=rows, out=tmp_path / "answer")

@@ -141,7 +141,7 @@ def test_the_same_scene_at_another_size():
 
 
 def test_sizes_that_make_no_sense_are_refused():
-    with pytest.raises(UserError, match="rendered at"):
+    with pytest.raises(UserError, match="the size of a scene"):
         render(draw_scene(0), 4)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,12 @@ def make_run(
     seed: int = 0,
     source: str = "image {} of {}",
     parts: int = 1,
+    share: Callable[[str, str, str], float] | None = None,
 ) -> Run:
-    """A run in which an image is answered rightly with a chance that depends on model, condition, class and image."""
+    """A run in which an image is answered rightly with a chance that depends on model, condition, class and image.
+
+    ``share``: model, condition and class → the share of the images that is answered rightly, exactly.
+    """
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(classes)), photos)
     names = np.array([source.format(i, classes[k]) for i, k in enumerate(label)], dtype=object)
@@ -55,6 +59,11 @@ def make_run(
         1 + np.exp(-(skill[model] - harm[condition] - hard[at] + rng.normal(0, 0.7, len(classes))[label[at]]))
     )
     right = rng.random(len(at)) < chance
+    if share is not None:
+        wanted = [
+            share(models[m], conditions[c], classes[label[a]]) for a, m, c in zip(at, model, condition, strict=True)
+        ]
+        right = (at % photos) < np.round(np.array(wanted) * photos)
     truth = label[at]
     answer = np.where(right, truth, (truth + 1 + rng.integers(0, max(len(classes) - 1, 1), len(at))) % len(classes))
     told, tested = np.array(classes, object), np.array(conditions, object)[condition]

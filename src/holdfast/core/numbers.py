@@ -45,6 +45,16 @@ def estimate(value: float, low: float, high: float, digits: int = 1) -> str:
     return percent(value, digits) + ("" if _missing(low) else f" ({span(low, high, digits)})")
 
 
+def alike(first: float, second: float) -> bool:
+    """Return whether two fractions read the same in per cent, so that a sentence can put them in no order.
+
+    Examples:
+        >>> alike(0.9999, 1.0), alike(0.5, 0.6)
+        (True, False)
+    """
+    return percent(first) == percent(second)
+
+
 def p_value(value: float) -> str:
     """Return a p-value as ``.012``, and very small ones as ``< .0001``."""
     if _missing(value):

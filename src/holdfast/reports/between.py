@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import percent, points, span
+from holdfast.core.numbers import alike, percent, points, span
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, join_runs
 from holdfast.reports.page.figures import COLOURS, INK, WIDE, Chart, Figure
@@ -229,10 +229,13 @@ def line_chart(frame: pd.DataFrame, width: int, *, x: str, y: str) -> Chart:
 def _class_section(lost: DatasetDrops, short: dict[str, str]) -> Section:
     mean = lost.classes.groupby("label")["drop"].mean().sort_values(ascending=False)
     section = Section("classes", "Where it is lost")
+    over = "Over models and datasets,"
     section.lead = [
-        f"Over models and datasets, most is lost on {mean.index[0]} ({points(mean.iloc[0])}) and least on "
-        f"{mean.index[-1]} ({points(mean.iloc[-1])})."
+        f"{over} most is lost on {mean.index[0]} ({points(mean.iloc[0])}) and least on {mean.index[-1]} "
+        f"({points(mean.iloc[-1])})."
     ]
+    if alike(mean.iloc[0], mean.iloc[-1]):
+        section.lead = [f"{over} every class changes by {points(-mean.iloc[0])}."]
     columns = [
         CLASS,
         model_column(short),
@@ -262,8 +265,11 @@ def _question_section(asked: tuple[str, pd.DataFrame]) -> Section:
     reference, table = asked
     most = table.sort_values("drop").iloc[-1]
     section = Section("asked", "Questions about the images")
+    loses = "loses" if len(table) == 1 or alike(most["drop"], table["drop"].min()) else "loses most,"
+    if most["drop"] <= 0 or alike(most["drop"], 0):
+        loses = "has the largest change, a drop of" if len(table) > 1 else "changes, by a drop of"
     section.lead = [
-        f"{most['model']} loses most, {points(most['drop'])} ({span(most['low'], most['high'])}): "
+        f"{most['model']} {loses} {points(most['drop'])} ({span(most['low'], most['high'])}): "
         f"{percent(most['reference'])} of its answers are right on {reference}, {percent(most['accuracy'])} on "
         f"{most['dataset']}. Counted strictly: an answer that names no option is wrong."
     ]

@@ -69,7 +69,9 @@ def _figure(result: Parity) -> Figure:
     worst = table.iloc[0]
     return charts.model_figure(
         "flips", "Share of images that the two models answer differently, with 95 % intervals",
-        f"Most flips: {percent(worst['flips'])} under {condition_label(worst['condition'])}.",
+        f"Most flips: {percent(worst['flips'])} under {condition_label(worst['condition'])}."
+        if worst["flips"] > 0
+        else "No prediction flips under any condition.",
         table.assign(model="", solid=table["verdict"] == "equivalent"), "flips", short={"": ""}, axis="flipped answers",
         note=f"Filled: accuracies are equivalent within {100 * result.margin:g} points. Hollow: undecided, different, "
         "or without the object (†).",

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import estimate, percent, points
+from holdfast.core.numbers import alike, estimate, percent, points
 from holdfast.core.schema import ANSWERS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
@@ -237,11 +237,15 @@ def _by_condition(asked: Questions) -> list[page.Part]:
                hint="questions answered rightly both about the unchanged image and under the condition"),
     ]  # fmt: skip
     worst = costs.sort_values("drop", ascending=False).iloc[0]
-    finding = (
-        f"The largest drop is that of {asked.short[worst['model']]} under {condition_words(worst['condition'])} "
-        f"({KINDS[worst['kind']]}): {points(worst['drop'])} "
-        f"({points(worst['drop_low'])} to {points(worst['drop_high'])})."
-    )
+    largest = worst["drop"]
+    if largest <= 0 or alike(largest, 0):
+        finding = "No condition lowers the accuracy of any model."
+    else:
+        finding = (
+            f"The largest drop is that of {asked.short[worst['model']]} under {condition_words(worst['condition'])} "
+            f"({KINDS[worst['kind']]}): {points(worst['drop'])} "
+            f"({points(worst['drop_low'])} to {points(worst['drop_high'])})."
+        )
     return [
         page.Heading("The same images under conditions"),
         page.Text([finding]),

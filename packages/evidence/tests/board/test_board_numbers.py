@@ -203,7 +203,7 @@ def test_a_mean_without_errors_keeps_a_width() -> None:
         ([row for row in static_rows("m") if row["condition"] == "grey"], "static", "needs the originals"),
         (walk_rows("m", steps=5) + walk_rows("m", steps=6), "dynamic", "walks of 2 settings"),
         (static_rows("m"), "dynamic", "walks of 0 settings"),
-        (static_rows("m"), "fast", "a protocol is"),
+        (static_rows("m"), "fast", "the protocol must be"),
         ([row | {"condition": "x" * 300} if row["condition"] == "grey" else row for row in static_rows("m")], "static",
          "cannot be a score"),
     ],

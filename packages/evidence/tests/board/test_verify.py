@@ -452,7 +452,7 @@ def test_a_folder_stands_for_its_only_entry(static: Path, tmp_path: Path) -> Non
 
 def test_bad_use(static: Path, tmp_path: Path) -> None:
     for path in (static.with_suffix(".parquet"), tmp_path / "none.json"):
-        with pytest.raises(UserError, match="no entry"):
+        with pytest.raises(UserError, match="not an entry"):
             verify(path, DATA)
     with pytest.raises(UserError, match="--tolerance"):
         verify(static, DATA, tolerance=3)

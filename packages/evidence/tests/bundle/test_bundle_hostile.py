@@ -90,9 +90,9 @@ def test_a_missing_file_and_a_target_that_is_there(members: Members, tmp_path: P
     ("name", "sentence"),
     [
         ("/etc/passwd", "absolute"),
-        ("../outside.txt", "lead out"),
-        ("tables/../../outside.csv", "lead out"),
-        ("..", "lead out"),
+        ("../outside.txt", "points outside"),
+        ("tables/../../outside.csv", "points outside"),
+        ("..", "points outside"),
         ("tables\\..\\..\\outside.csv", "backslashes"),
         ("\\\\server\\share", "absolute"),
         ("C:/windows/x.csv", "absolute"),
@@ -289,8 +289,8 @@ def test_manifests_that_lie(
     ("text", "sentence"),
     [
         (b"", "not JSON"),
-        (b"[1, 2]", "no bundle"),
-        (b'{"format": "holdfast-bundle", "version": NaN}', "no number"),
+        (b"[1, 2]", "not a bundle"),
+        (b'{"format": "holdfast-bundle", "version": NaN}', "not a number"),
         (b'{"format": 1, "format": 2}', "twice"),
         (b"[" * 100_000, "not JSON"),
         (b'{"a": ' * 30 + b"1" + b"}" * 30, "deep"),
@@ -300,7 +300,9 @@ def test_manifests_that_lie(
 )
 def test_manifests_that_are_none(text: bytes, sentence: str, members: Members, tmp_path: Path) -> None:
     refused(pack({**members, MANIFEST: text}, tmp_path / "a.zip"), sentence)
-    refused(pack({name: data for name, data in members.items() if name != MANIFEST}, tmp_path / "b.zip"), "no bundle")
+    refused(
+        pack({name: data for name, data in members.items() if name != MANIFEST}, tmp_path / "b.zip"), "not a bundle"
+    )
 
 
 # What is inside
@@ -309,7 +311,7 @@ def test_manifests_that_are_none(text: bytes, sentence: str, members: Members, t
 @pytest.mark.parametrize(
     ("name", "data", "sentence"),
     [
-        ("spec.json", b'{"seed": NaN}', "no number"),
+        ("spec.json", b'{"seed": NaN}', "not a number"),
         ("spec.json", b'{"seed": 1e999}', "not finite"),
         ("spec.json", b"[]", "not a JSON object"),
         ("spec.json", b'{"dataset": "\\u001b[2J"}', "control character"),
@@ -318,11 +320,11 @@ def test_manifests_that_are_none(text: bytes, sentence: str, members: Members, t
         ("evil.sh", b"rm -rf ~", "nothing that a bundle has"),
         ("predictions/part-00000.pkl", b"cos\nsystem\n(S'true'\ntR.", "nothing that a bundle has"),
         ("models/a/model.pt", b"PK", "nothing that a bundle has"),
-        ("models/a/model.safetensors", b"\x80\x04cos\nsystem", "no safetensors"),
+        ("models/a/model.safetensors", b"\x80\x04cos\nsystem", "not a safetensors"),
         ("tables/a.xlsx", b"x", "nothing that a bundle has"),
-        ("images/a.png", b"<svg onload=alert(1)>", "no image"),
+        ("images/a.png", b"<svg onload=alert(1)>", "not an image"),
         ("images/a.svg", b"<svg/>", "nothing that a bundle has"),
-        ("generated/a.jpg", b"GIF89a", "no image"),
+        ("generated/a.jpg", b"GIF89a", "not an image"),
         (ROWS, b"PAR1 and no more PAR1", "not a Parquet file"),
         (ROWS, b"", "not a Parquet file"),
         ("samples.parquet", b"PAR1", "not a Parquet file"),
@@ -335,7 +337,7 @@ def test_files_that_are_something_else(name: str, data: bytes, sentence: str, me
 def test_a_picture_too_large_to_decode(members: Members, tmp_path: Path) -> None:
     png = bytearray(cv2.imencode(".png", np.zeros((4, 4, 3), np.uint8))[1].tobytes())
     struct.pack_into(">LL", png, 16, 100_000, 100_000)
-    refused(pack(with_manifest({**members, "images/a.png": bytes(png)}), tmp_path / "a.zip"), "pixels|no image")
+    refused(pack(with_manifest({**members, "images/a.png": bytes(png)}), tmp_path / "a.zip"), "pixels|not an image")
 
 
 def _parquet(table: pa.Table, **options: Any) -> bytes:
@@ -364,7 +366,7 @@ def _with(members: Members, column: str, value: Any, row: int = 0) -> bytes:
         ("error", "x" * 30_000, "characters"),
         ("topk", ["x" * 30_000], "characters"),
         ("parameters", "{", "not JSON"),
-        ("parameters", '{"a": NaN}', "no number"),
+        ("parameters", '{"a": NaN}', "not a number"),
         ("parameters", "[" * 50 + "]" * 50, "deep"),
         ("sample_id", "an image of another dataset", "images that samples.parquet does not have"),
         ("schema_version", 2, "another version"),
@@ -394,7 +396,7 @@ def test_details_that_name_files_elsewhere(image: str, members: Members, tmp_pat
     frame = {"row_id": known, "step": 0, "image": image}
     name = "details/frames/part-00000.parquet"
     held = {**members, name: _parquet(pa.Table.from_pylist([frame], schema=FRAMES))}
-    refused(pack(with_manifest(held), tmp_path / "a.zip"), "absolute|lead out|backslashes")
+    refused(pack(with_manifest(held), tmp_path / "a.zip"), "absolute|points outside|backslashes")
     stray = {**members, name: _parquet(pa.Table.from_pylist([{"row_id": "0" * 32}], schema=FRAMES))}
     refused(pack(with_manifest(stray), tmp_path / "b.zip"), "not in the bundle")
 

@@ -88,7 +88,7 @@ def test_a_campaign_needs_the_sentinels_of_its_settings(database: Database) -> N
             "not 'beauty'": {"kind": "beauty"},
             "no question 'recognisable'": {"kind": "oracle"},
             "needs a right answer": {"sentinels": [*good, Sentinel(small.training[0], "training", "cup")]},
-            "are among no, yes": {
+            "must be of no, yes": {
                 "sentinels": [*good, Sentinel(small.training[0], "training", "cup", {"usable": ["maybe"]})]
             },
             "not 'judge'": {"sentinels": [*good, Sentinel(small.training[0], "judge", "cup", {"usable": ["yes"]})]},

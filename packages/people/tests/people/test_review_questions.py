@@ -116,14 +116,14 @@ def test_questions_of_a_file(database: Database, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("questions = 3", "asks 1 to 5 questions"),
+        ("questions = 3", "must have 1 to 5 questions"),
         ("[[questions]]\nid = 'a'", "must have id and text"),
         ("[[questions]]\nid = 'a b'\ntext = 'x'", "needs an id"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\nanswers = ['maybe', 'no']", "yes and no"),
         ("[[questions]]\nid = 'a'\ntext = 'x'\ngraded = false", "needs a graded question"),
-        ("[[questions]]\nid = 'a'\ntext = 'x'\n[[questions]]\nid = 'a'\ntext = 'y'", "one id"),
+        ("[[questions]]\nid = 'a'\ntext = 'x'\n[[questions]]\nid = 'a'\ntext = 'y'", "the same id"),
         ("rule = 'b'\n[[questions]]\nid = 'a'\ntext = 'x'", "should name questions"),
-        ("intro = 'x'\n[[questions]]\nid = 'a'\ntext = 'x'", "knows"),
+        ("intro = 'x'\n[[questions]]\nid = 'a'\ntext = 'x'", "may have"),
     ],
 )
 def test_mistakes_of_a_file(database: Database, tmp_path: Path, text: str, sentence: str) -> None:

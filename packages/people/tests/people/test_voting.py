@@ -77,7 +77,7 @@ def test_the_way_back_changes_an_answer(database: Database) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"answers": {"recognisable": "yes"}}, "the answer to 'usable' is one of yes, no"),
+        ({"answers": {"recognisable": "yes"}}, "the answer to 'usable' must be one of yes, no"),
         ({"answers": {"recognisable": "yes", "usable": "maybe"}}, "the answer to 'usable'"),
         ({"answers": RIGHT | {"beautiful": "yes"}}, "no question 'beautiful'"),
         ({"answers": {}}, "the answer to 'recognisable'"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import estimate, number, percent, span
+from holdfast.core.numbers import alike, estimate, number, percent, span
 from holdfast.core.schema import ATTRIBUTIONS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.attribution.gallery import maps_shown
@@ -124,7 +124,8 @@ def _findings(table: pd.DataFrame, short: dict[str, str]) -> list[str]:
         f"{percent(row['area'])} that the mask covers"
         for row in ends.to_dict("records")
     ]
-    start = "" if len(on) <= 2 else f"of {len(on)} models the most and the least: "
+    differ = len(on) > 2 and not alike(on["share"].iloc[0], on["share"].iloc[-1])
+    start = f"of {len(on)} models the most and the least: " if differ else ""
     count = int(on["n"].max())
     return [f"By {method_name(str(on['method'].iloc[0]))} on {count:,} {what}: {start}{'; '.join(shares)}."]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import number, points, span
+from holdfast.core.numbers import alike, number, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.objects import drawing
 from holdfast.reports.objects.evidence import DETECTED, DetectorEvidence, read_boxes
@@ -122,9 +122,10 @@ def _most_lost_class(evidence: DetectorEvidence) -> str:
     drop = (table[False] - table[True]).dropna()
     if drop.empty or drop.max() <= 0:
         return ""
+    order = ", the most of all classes" if drop.max() > drop.min() else ""
     return (
         f"Look at {class_words(str(drop.idxmax()))}: over all conditions its recall is {points(drop.max(), 0)} lower "
-        "than on the originals, the most of all classes."
+        f"than on the originals{order}."
     )
 
 
@@ -198,8 +199,12 @@ def _finding(evidence: DetectorEvidence) -> str:
     if changed.empty:
         return "No condition has the same objects as the originals, so nothing can be compared."
     row = changed.sort_values("recall_drop", ascending=False, kind="stable").iloc[0]
+    if row["recall_drop"] <= 0 or alike(row["recall_drop"], 0):
+        return "No condition lowers the recall of any detector."
+    tied = sum(alike(value, row["recall_drop"]) for value in changed["recall_drop"])
+    most = "Under" if tied == len(changed) else "The most is lost under"
     return (
-        f"The most is lost under {condition_label(row['condition'])}: {evidence.short[row['model']]} loses "
+        f"{most} {condition_label(row['condition'])}: {evidence.short[row['model']]} loses "
         f"{points(row['recall_drop'])} of recall ({span(row['recall_drop_low'], row['recall_drop_high'])}), "
         f"{plural(int(row['lost']), 'object')} of {int(row['compared']):,}, and gains {int(row['gained'])}."
     )

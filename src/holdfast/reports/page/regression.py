@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import number, percent, points, span
+from holdfast.core.numbers import alike, number, percent, points, span
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.reports.page.parts import Listing, Part, Text
@@ -94,6 +95,8 @@ LISTED = 30  # Levels of a factor drawn in the figure of coefficients; the table
 
 def fitted_sentence(fitted: Regression, name: Callable[[str], str], measure: str) -> str:
     """Return how much the regression explains, and the scenario that changes most."""
+    if not math.isfinite(fitted.adjusted_r_squared):
+        return f"All {plural(fitted.n, 'cell')} have the same {measure}, so there is nothing to explain."
     text = (
         f"The additive model explains {percent(fitted.adjusted_r_squared, 0)} of the variance between "
         f"{plural(fitted.n, 'cell')} (adjusted R²); what is left over has a standard deviation of "
@@ -104,10 +107,13 @@ def fitted_sentence(fitted: Regression, name: Callable[[str], str], measure: str
     if scenarios.empty:
         return text
     worst = scenarios.sort_values("estimate").iloc[0]
+    if alike(scenarios["estimate"].abs().max(), 0):
+        return f"{text} No scenario changes {measure}."
+    most = " most," if len(scenarios) > 1 and not alike(*scenarios["estimate"].agg(["min", "max"])) else ""
     verb = "lowers" if worst["estimate"] < 0 else "raises"
     by = percent(abs(worst["estimate"])) if fitted.family == "poisson" else points(abs(worst["estimate"]))
     return (
-        f"{text} Against {condition_label(fitted.references['condition'])}, {worst['row']} {verb} {measure} most, by "
+        f"{text} Against {condition_label(fitted.references['condition'])}, {worst['row']} {verb} {measure}{most} by "
         f"{by} ({fitted.level} interval {span(worst['low'], worst['high'])})."
     )
 

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
-from holdfast.core.numbers import estimate, percent, points, span
+from holdfast.core.numbers import alike, estimate, percent, points, span
 from holdfast.core.schema import MULTILABEL
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
@@ -78,15 +78,26 @@ def _scenario_lead(evidence: Evidence, kind: str) -> str:
     harmful = [name for name in evidence.conditions if name not in left_out and not without_object(name)]
     if not harmful:
         return f"{text} There is no condition other than the original, so nothing to compare it with."
+    means = frame.groupby("condition", observed=True)["accuracy"].mean()
+    whole = means.get(ORIGINAL, 1.0)
+    if means[harmful[0]] > whole or alike(means[harmful[0]], whole):
+        return f"{text} No condition lowers the {kind}, averaged over models."
+    tied = [name for name in harmful if alike(means[name], means[harmful[0]])]
+    if len(tied) == len(harmful) > 1:
+        return f"{text} All {len(harmful)} conditions that keep the object have the same mean {kind}."
     worst = {row["model"]: row for row in frame[frame["condition"] == harmful[0]].to_dict("records")}
     before = frame[frame["condition"] == ORIGINAL].set_index("model")["accuracy"]
     said = []
     for model in [name for name in evidence.models if name in worst][:3]:
         row = worst[model]
-        start = f" from {percent(before[model])}" if model in before.index else ""
-        said.append(f"{evidence.short[model]}{start} to {estimate(row['accuracy'], row['low'], row['high'])}")
+        known = model in before.index and not alike(before[model], row["accuracy"])
+        start = f" from {percent(before[model])} to" if known else " is at"
+        said.append(f"{evidence.short[model]}{start} {estimate(row['accuracy'], row['low'], row['high'])}")
     more = f", and {plural(len(worst) - 3, 'model')} more in the table" if len(worst) > 3 else ""
-    return f"{text} The most harmful condition is {condition_label(harmful[0])}: it takes {listing(said)}{more}."
+    which = "The most harmful condition is" if len(harmful) > 1 else "The one condition that keeps the object is"
+    if len(tied) > 1:
+        which = f"{len(tied)} conditions are equally harmful, among them"
+    return f"{text} {which} {condition_label(harmful[0])}: {listing(said)}{more}."
 
 
 def scenario_columns(short: Mapping[str, str]) -> list[Column]:
@@ -147,10 +158,13 @@ def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list
     named = [
         f"{cell['row']} under {cell['column']} ({percent(cell['estimate'], 0)})" for cell in lowest.to_dict("records")
     ]
+    finding = f"Accuracy of {evidence.short[model]} by class and condition"
+    if len(named) and not alike(lowest["estimate"].min(), cells["estimate"].max()):
+        finding += f"; the lowest cells are {listing(named)}"
     return Figure(
         "class_map",
         f"Accuracy density map of {evidence.short[model]}, in per cent, class by condition",
-        f"Accuracy of {evidence.short[model]} by class and condition; the lowest cells are {listing(named)}.",
+        f"{finding}.",
         lambda width: charts.density(cells.drop(columns="kept"), width, rows=rows, columns=columns),
         "Cells that stand out from the page are where the model fails. " + _notes(evidence),
     )
@@ -179,6 +193,9 @@ def _map_lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     text = "Which classes fail where: a cell is the accuracy of one class under one condition."
     if len(means) < 2:
         return text
+    if alike(means.iloc[0], means.iloc[-1]):
+        same = f"every class has an accuracy of {percent(means.iloc[0])}."
+        return f"{text} Over models and conditions that keep the object, {same}"
     worst, best = class_words(str(means.index[0])), class_words(str(means.index[-1]))
     photos = evidence.counts.cells.groupby("label", observed=True)["source_id"].nunique()
     size = f"{photos.min():,}" if photos.min() == photos.max() else f"{photos.min():,} to {photos.max():,}"

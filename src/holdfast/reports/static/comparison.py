@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
-from holdfast.core.numbers import number, p_words, percent, points, span
+from holdfast.core.numbers import alike, number, p_words, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence
@@ -109,12 +109,17 @@ def _pair_sentence(evidence: Evidence, table: pd.DataFrame) -> str:
         row = table.iloc[0]
         verdict = "a difference that chance does not explain" if len(apart) else "which may be chance"
         first, second = (evidence.name(row[key]) for key in ("first", "second"))
+        if alike(row["difference"], 0):
+            ends = span(row["low"], row["high"])
+            return f"Over all conditions, {first} and {second} are equally accurate (difference {ends})."
         more = "more" if row["difference"] >= 0 else "less"
         return (
             f"Over all conditions, {first} is {points(abs(row['difference']))} {more} accurate than {second} "
             f"(difference {span(row['low'], row['high'])}, {p_words(row['p_holm'])}), {verdict}."
         )
     largest = table.sort_values("difference", key=abs).iloc[-1]
+    if alike(largest["difference"], 0):
+        return f"All {len(evidence.models)} models are equally accurate over all conditions."
     first, second = (evidence.short.get(largest[key], largest[key]) for key in ("first", "second"))
     return (
         f"{len(apart)} of {len(table)} pairs can be distinguished after Holm's correction; the largest difference is "
@@ -210,6 +215,8 @@ def _power(kept: pd.DataFrame, donors: dict[str, int]) -> list[str]:
 
 
 def _drop_sentence(evidence: Evidence, kept: pd.DataFrame) -> str:
+    if kept.empty:
+        return "No condition but the original keeps the object, so there is no drop to test."
     sure = kept[(kept["p_holm"] < 0.05) & (kept["drop"] > 0)].sort_values("drop", ascending=False)
     if sure.empty:
         return (

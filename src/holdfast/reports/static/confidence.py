@@ -43,8 +43,9 @@ def _lead(evidence: Evidence, frame: pd.DataFrame) -> str:
     over = kept.sort_values("gap").iloc[-1]
     if over["gap"] <= 0:
         return text + "No model is surer than right, on average, under any condition that keeps the object."
+    start = "The gap" if len(kept) == 1 else "The largest gap"
     return text + (
-        f"The largest gap is that of {evidence.name(over['model'])} under {condition_label(over['condition'])}: mean "
+        f"{start} is that of {evidence.name(over['model'])} under {condition_label(over['condition'])}: mean "
         f"confidence {percent(over['confidence'])}, accuracy {percent(over['accuracy'])}, {points(over['gap'])} too "
         "sure."
     )
@@ -119,9 +120,11 @@ def _without_object(evidence: Evidence) -> list[Part]:
         f"{evidence.name(row['model'])} {number(row['auroc'], 3)} ({span(row['low'], row['high'], 3, 1)})"
         for row in (first, last)
     ]
+    differ = len(frame) > 1 and number(first["auroc"], 3) != number(last["auroc"], 3)
+    lowest = f"; the lowest is {ends[1]}" if differ else "; the same for all models" if len(frame) > 1 else ""
     text = (
         "The chance that a model is surer of an image than of its empty background (area under the ROC curve; 0.5 "
-        f"means that it does not notice): {ends[0]}{'; the lowest is ' + ends[1] if len(frame) > 1 else ''}."
+        f"means that it does not notice): {ends[0]}{lowest}."
     )
     columns = [
         model_column(evidence.short),

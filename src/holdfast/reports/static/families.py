@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.numbers import estimate, p_words, percent, points, span
+from holdfast.core.numbers import alike, estimate, p_words, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, with_display_names
@@ -70,11 +70,20 @@ def _sentence(evidence: Evidence, lost: FamilyDrops) -> str:
     single = lost.models[lost.models["family"] != EVERY]
     means = single.groupby("family", sort=False)["drop"].mean().sort_values(ascending=False)
     worst = single.sort_values("drop").iloc[-1]
+    text = "A family's drop is the mean over its scenarios."
+    if worst["drop"] <= 0 or alike(worst["drop"], 0):
+        return f"{text} No family costs any model accuracy."
+    if len(means) > 1 and alike(means.iloc[0], means.iloc[-1]):
+        text += f" All {len(means)} families cost {points(means.iloc[0])} over the models."
+    elif len(means) > 1:
+        text += (
+            f" {means.index[0].capitalize()} costs most ({points(means.iloc[0])} over the models), {means.index[-1]} "
+            f"least ({points(means.iloc[-1])})."
+        )
+    largest = "The largest: " if len(single) > 1 and not alike(worst["drop"], single["drop"].min()) else ""
     return (
-        f"A family's drop is the mean over its scenarios. {means.index[0].capitalize()} costs most "
-        f"({points(means.iloc[0])} over the models), {means.index[-1]} least ({points(means.iloc[-1])}). The largest: "
-        f"{evidence.name(worst['model'])} loses {points(worst['drop'])} ({span(worst['low'], worst['high'])}) under "
-        f"{worst['family']}."
+        f"{text} {largest}{evidence.name(worst['model'])} loses {points(worst['drop'])} "
+        f"({span(worst['low'], worst['high'])}) under {worst['family']}."
     )
 
 
@@ -124,7 +133,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
     return parts
 
 
-def groups(evidence: Evidence, thing: str = "photo") -> list[Section]:
+def groups(evidence: Evidence, thing: str = "image") -> list[Section]:
     """Return a section per attribute that was asked for; ``thing``: object where detectors were asked."""
     return [_attribute_section(evidence, name, f"{thing}s") for name in evidence.analysis.attributes]
 
@@ -136,7 +145,9 @@ def _attribute_section(evidence: Evidence, name: str, things: str) -> Section:
     key = "".join(letter if letter.isalnum() else "_" for letter in name)
     section = Section(f"groups_{key}", f"{wrong if things == 'objects' else 'Errors'} by {name}")
     known = frame[frame["n"] >= 5].dropna(subset=["gap"])
-    if len(known):
+    if len(known) and (known["gap"].max() <= 0 or alike(known["gap"].max(), 0)):
+        section.lead.append(f"In no group is the error larger than on other {things} of the same classes.")
+    elif len(known):
         worst = known.sort_values("gap").iloc[-1]
         errs = "does not find" if things == "objects" else "errs on"
         section.lead.append(

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words, without_object
-from holdfast.core.numbers import points
+from holdfast.core.numbers import alike, points
 from holdfast.core.types import NEEDS_MASK, ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.reports.page import charts
@@ -180,6 +180,8 @@ def _flips(evidence: Evidence, flip: Flip, label: str) -> str:
         return text
     row = drops.iloc[0]
     lost, gained, n = (int(row[name]) for name in ("lost", "gained", "n"))
+    if not lost and not gained:
+        return f"{text} {evidence.name(flip.model)} is right or wrong on the same {plural(n, 'image')} {where}."
     picked = " This one was picked because it does." if flip.turned else ""
     changes = f"on {lost:,} of {n:,} images and gains one on {gained:,}"
     return f"{text} {evidence.name(flip.model)} loses its right prediction {where} {changes}.{picked}"
@@ -310,12 +312,13 @@ def most_lost(frame: pd.DataFrame) -> str:
     if lost.empty or lost.max() <= 0:
         return ""
     label = str(lost.idxmax())
+    order = f", the most of {len(lost)} classes" if sum(alike(value, lost.max()) for value in lost) < len(lost) else ""
     n = int(frame[(frame["label"] == label) & (frame["condition"] == RANDOM)]["n"].max())
     if n < FEWEST:
         return ""
     return (
-        f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background changes, "
-        f"the most of {len(lost)} classes ({plural(n, 'image')}{', so it may be chance' if n < FEW else ''})."
+        f"Look at {class_words(label)}: accuracy falls by {points(lost.max(), 0)} when only the background "
+        f"changes{order} ({plural(n, 'image')}{', so it may be chance' if n < FEW else ''})."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import without_object
-from holdfast.core.numbers import percent
+from holdfast.core.numbers import alike, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import parts as page
 from holdfast.reports.page.evidence import Evidence, ReportRows, answers, with_display_names
@@ -182,9 +182,13 @@ def worst(
     photos = harmed.sort_values(["wrong_share", "source_id"], ascending=[False, True]).reset_index(drop=True)
     never = photos[photos["original"] == 0]
     first = classes.iloc[0]
+    over = "Over all models and conditions that keep the object,"
+    differ = not alike(first["accuracy"], classes["accuracy"].max())
     section.lead = [
-        f"Over all models and conditions that keep the object, {class_words(first['label'])} is answered rightly least "
-        f"often ({percent(first['accuracy'])} of {first['n']:,} answers).",
+        f"{over} {class_words(first['label'])} is answered rightly least often ({percent(first['accuracy'])} of "
+        f"{first['n']:,} answers)."
+        if differ
+        else f"{over} {percent(first['accuracy'])} of the answers to every class are right.",
         f"{plural(len(never), 'image is', 'images are')} answered wrongly by every model even without any change"
         + (": look at their labels first." if len(never) else ", so no label stands out as doubtful."),
     ]

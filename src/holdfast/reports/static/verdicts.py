@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import estimate
+from holdfast.core.numbers import alike, estimate
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page.charts import dot_figure
 from holdfast.reports.page.evidence import Evidence
@@ -94,6 +94,8 @@ def scores(evidence: Evidence) -> Section:
     if best["original"] != best["original"]:
         original = ""
     order = "The models in order of their mean accuracy over the conditions that keep the object. First comes "
+    if len(frame) > 1 and alike(best["mean"], frame["mean"].min()):
+        order = "All models have the same mean accuracy over the conditions that keep the object. "
     section.lead = [
         f"{order if len(frame) > 1 else ''}{evidence.name(best['model'])}: {original}"
         f"{estimate(best['mean'], best['mean_low'], best['mean_high'])} over the conditions that keep the object."

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.core.lazy import pd
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import estimate, number, percent, points, span
+from holdfast.core.numbers import alike, estimate, number, percent, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
 from holdfast.reports.page.evidence import Evidence, join_runs, trained, with_display_names
@@ -117,10 +117,12 @@ def _matrix_parts(counts: Counts, short: dict[str, str]) -> list[Part]:
         own = frame[frame["model"] == model]
         wrong = own[own["label"] != own["prediction"]].sort_values("share", ascending=False)
         worst = wrong.iloc[0]
-        finding = (
-            f"{short[model]}: the most frequent mistake is to call {condition_words(worst['label'])} "
-            f"{condition_words(worst['prediction'])}, {estimate(worst['share'], worst['low'], worst['high'])}."
-        )
+        finding = f"{short[model]} takes no kind for another."
+        if not alike(worst["share"], 0):
+            finding = (
+                f"{short[model]}: the most frequent mistake is to call {condition_words(worst['label'])} "
+                f"{condition_words(worst['prediction'])}, {estimate(worst['share'], worst['low'], worst['high'])}."
+            )
         tidy = own.assign(
             row=own["label"].map(condition_words),
             column=own["prediction"].map(condition_words),

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import estimate, number, percent, points, span
+from holdfast.core.numbers import alike, estimate, number, percent, points, span
 from holdfast.core.schema import SEGMENTS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
@@ -219,8 +219,13 @@ def _cost(segmented: Segmented) -> list[str]:
         for name in segmented.models
         if (row := rows.get(name)) and not name.endswith(WITHIN)
     ]
+    if mean.iloc[0] <= 0 or alike(mean.iloc[0], 0):
+        return ["No condition costs mean IoU, averaged over the models."]
+    costs = (
+        "costs" if len(mean) == 1 else "costs no less than any other" if alike(*mean.iloc[[0, -1]]) else "costs most"
+    )
     return [
-        f"{condition_label(worst).capitalize()} costs most: {listing(said)} of mean IoU, against the same images' "
+        f"{condition_label(worst).capitalize()} {costs}: {listing(said)} of mean IoU, against the same images' "
         "originals."
     ]
 

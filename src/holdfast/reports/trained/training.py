@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.files import stored_object
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import number, percent, points
+from holdfast.core.numbers import alike, number, percent, points
 from holdfast.core.schema import CURVES, JOBS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page import charts
@@ -119,11 +119,13 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
     both = frame.dropna(subset=["gain"])
     if len(both):
         mean = both.groupby("condition")["gain"].mean().sort_values()
-        lead.append(
-            f"{contrast.gains} gains {points(float(both['gain'].mean()))} on "
-            f"average: most under {condition_label(str(mean.index[-1]))} ({points(float(mean.iloc[-1]))}), least under "
-            f"{condition_label(str(mean.index[0]))} ({points(float(mean.iloc[0]))}). {contrast.last}"
+        gain, low, high = (float(value) for value in (both["gain"].mean(), mean.iloc[0], mean.iloc[-1]))
+        changed = "changes nothing" if alike(gain, 0) else f"{'gains' if gain > 0 else 'loses'} {points(abs(gain))}"
+        ends = (
+            f": most under {condition_label(str(mean.index[-1]))} ({points(high)}), least under "
+            f"{condition_label(str(mean.index[0]))} ({points(low)})"
         )
+        lead.append(f"{contrast.gains} {changed} on average{'' if alike(low, high) else ends}. {contrast.last}")
     ways = {"originals": "on originals", "within": contrast.words}
     parts = []
     for way, words in ways.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import estimate, percent
+from holdfast.core.numbers import alike, estimate, percent
 from holdfast.reports.page import charts
 from holdfast.reports.page.charts import FIT, INTERVAL, chart_of, dot_layer, layer, row_axis, rule_at, tooltip
 from holdfast.reports.page.figures import COLOURS, Chart, Figure
@@ -87,6 +87,7 @@ def _findings(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
     known = frame[frame["reason"] == ""].sort_values("fmr", ascending=False, kind="stable")
     if known.empty:
         return []
+    differ = not alike(known["fmr"].iloc[0], known["fmr"].iloc[-1])
     shown = known if len(known) <= 2 else known.iloc[[0, -1]]
     findings = [
         f"{walks.row(row['model'], row['walk'])} keeps {estimate(row['fmr'], row['fmr_from'], row['fmr_to'])} of its "
@@ -95,7 +96,8 @@ def _findings(walks: ReportWalks, frame: pd.DataFrame) -> list[str]:
         for row in shown.to_dict("records")
     ]
     kinds = "walks" if walks.several else "models"
-    start = "" if len(known) <= 2 else f"Of {len(known)} {kinds}, the most and the least: "
+    start = f"Of {len(known)} {kinds}, the most and the least: " if differ else f"Two of {len(known)} equal {kinds}: "
+    start = "" if len(known) <= 2 else start
     return [
         f"{start}{'; '.join(findings)}. Rejected images leave PA, so a strict oracle moves FMR: read it together with "
         "VR and the bounds."
@@ -237,9 +239,11 @@ def _by_class(walks: ReportWalks) -> list[Part]:
     sentence = "No class has an FMR."
     if len(known):
         low, high = known.iloc[0], known.iloc[-1]
+        sentence = f"Every class has an FMR of {percent(low['fmr'])}."
+    if len(known) and not alike(low["fmr"], high["fmr"]):
         sentence = (
             f"FMR is lowest for {low['label']} ({walks.row(low['model'], low['walk'])}: {percent(low['fmr'])} with "
-            f"{low['validated']:,} of {low['n']:,} images accepted) and highest for {high['label']} "
+            f"{low['validated']:,} of {plural(int(low['n']), 'image')} accepted) and highest for {high['label']} "
             f"({walks.row(high['model'], high['walk'])}: {percent(high['fmr'])}, {high['validated']:,} of "
             f"{high['n']:,})."
         )

@@ -15,7 +15,7 @@ import numpy as np
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd
 from holdfast.core.names import scenario_of
-from holdfast.core.numbers import percent
+from holdfast.core.numbers import alike, percent
 from holdfast.core.types import CORRUPTIONS, ORIGINAL, SPARE_CORRUPTIONS
 from holdfast.stats.core.bootstrap import RESAMPLES, SHARE, Floats, interval
 from holdfast.stats.core.cells import Average
@@ -189,6 +189,10 @@ def _by_corruption(
 def _sentence(models: pd.DataFrame, reference: str | Mapping[str, float] | None) -> str:
     best = models.sort_values("error", kind="stable").iloc[0]
     text = f"{best['model']} makes the fewest errors under corruptions, {percent(best['error'])}"
+    if len(models) == 1:
+        text = f"{best['model']} is wrong in {percent(best['error'])} under corruptions"
+    elif alike(best["error"], models["error"].max()):
+        text = f"All {len(models)} models are wrong equally often under corruptions, in {percent(best['error'])}"
     if reference is None or models["mce"].isna().all():
         return f"{text}."
     name = reference if isinstance(reference, str) else "the reference's"

@@ -240,8 +240,12 @@ def _sentence(points: pd.DataFrame, orders: pd.DataFrame) -> str:
     back += " The others were searched, their answers taken to be monotone." if searched else ""
     turned = int(orders["turns"].sum())
     order = f" The order of models turns with severity in {turned} of {len(orders)} comparisons." if len(orders) else ""
+    shares = points["mean"] / points["severities"]
+    if shares.min() >= 1:
+        return f"No model breaks under any of these scenarios. {back}{order}".strip()
+    soonest = "Soonest broken: " if shares.max() > shares.min() else ""
     return (
-        f"Soonest broken: {worst['model']} under {worst['scenario']}, which survives {worst['mean']:.1f} of "
+        f"{soonest}{worst['model']} under {worst['scenario']}, which survives {worst['mean']:.1f} of "
         f"{int(worst['severities'])} severities on average ({worst['mean_low']:.1f} to {worst['mean_high']:.1f}). "
         f"{back}{order}"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.names import condition_words
-from holdfast.core.numbers import number, percent, points
+from holdfast.core.numbers import alike, number, percent, points
 from holdfast.core.numbers import span as interval
 from holdfast.stats.core.answers import from_counts
 from holdfast.stats.core.reduce import Counts
@@ -189,6 +189,11 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
 
 def background_words(measure: str, effect: Effect) -> str:
     """Return what a background of another class does to accuracy or recall, from what to what."""
+    if alike(effect.value, 0):
+        return (
+            f"Its {measure} does not change ({span(effect)} points lost; 0 is best) when only the background does: "
+            f"{percent(effect.first)} on a same class background and on a random one, of another class."
+        )
     falls = "rises" if effect.value < 0 else "falls"
     size = f"{points(abs(effect.value))} ({span(effect)} lost; 0 is best)"
     return (

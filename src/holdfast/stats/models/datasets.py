@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_special
-from holdfast.core.numbers import points, span
+from holdfast.core.numbers import alike, points, span
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core import cells as cell_statistics
 from holdfast.stats.core.bootstrap import RESAMPLES, Floats, codes, interval, resampled_sums, t_quantile
@@ -53,7 +53,11 @@ class DatasetDrops:
         least, most = whole.iloc[0], whole.iloc[-1]
         clear = int((whole["low"] > 0).sum())
         if len(whole) == 1:
-            return f"{most['model']} loses {_points(most)} from {self.reference} to {most['dataset']}."
+            verb = "loses" if most["drop"] > 0 else "changes by"
+            return f"{most['model']} {verb} {_points(most)} from {self.reference} to {most['dataset']}."
+        if alike(least["drop"], most["drop"]):
+            same = f"all {len(whole)} drops are {_points(most)}"
+            return f"From {self.reference}, {same}; {clear} of {len(whole)} are clear."
         return (
             f"From {self.reference}, {clear} of {len(whole)} drops are clear: {most['model']} loses most, "
             f"{_points(most)} to {most['dataset']}; {least['model']} least, {_points(least)} to {least['dataset']}."

@@ -350,23 +350,24 @@ def _sentence(row: Mapping[Any, Any], margin: float) -> str:
         return f"{name}: no image was answered by both, so nothing can be said."
     if row["unanswered"] == n:
         return f"{name}: the new model failed with an error on all {n} images, which count as wrong."
-    donors = f" with {row['donors']} donors" if row["donors"] else ""
-    change = f"{SHARE.changed(row['difference'])} on {n} images{donors}"
+    donors = f" with {_donors(row['donors'])}" if row["donors"] else ""
+    images = "1 image" if n == 1 else f"{n} images"
+    change = f"{SHARE.changed(row['difference'])} on {images}{donors}"
     reach = f"at least {SHARE.bare(row['low'])} and at most {SHARE.bare(row['high'])}"
     lost = f"; {row['unanswered']} images only the new model failed on count as wrong" if row["unanswered"] else ""
     more = float(row["more_photos"])
     if 0 < row["donors"] < LEAST_DONORS:
-        end = f"undecided; {row['donors']} donors cannot carry a gate, give at least {LEAST_DONORS}"
+        end = f"undecided; {_donors(row['donors'])} cannot carry a gate, give at least {LEAST_DONORS}"
     elif row["verdict"] == "passed":
         end = f"no worse than {100 * margin:g} points"
     elif row["verdict"] == "failed":
         end = f"worse than the {100 * margin:g} points allowed"
     else:
         known = f"{more:.0f} to {row['most_photos']:.0f} more images would decide"
-        unknown = f"how many more would decide cannot be estimated from these {n} images"
+        unknown = f"how many more would decide cannot be estimated from {images}"
         end = f"undecided; {unknown if math.isnan(more) else known}"
         if not row["better"] and not row["worse"]:
-            end += f", since {n} images without any change do not yet exclude a loss of {100 * margin:g} points"
+            end += f", since {images} without any change cannot exclude a loss of {100 * margin:g} points"
         if row["kept_by_holm"]:
             end += "; alone it would have failed, but Holm's correction over all conditions asks for more"
     return f"{name}: {change} ({reach}){lost}: {end}."
@@ -394,13 +395,18 @@ def _overall(table: pd.DataFrame, margin: float, level: float) -> Gate:
     ask = f"; {more:.0f} to {most:.0f} more images would decide" if has_range else ""
     few = (open_ones["donors"] > 0) & (open_ones["donors"] < LEAST_DONORS)
     reasons = [
-        f" ({n} donors cannot carry a gate)" if small else "" for n, small in zip(open_ones["donors"], few, strict=True)
+        f" ({_donors(n)} cannot carry a gate)" if small else ""
+        for n, small in zip(open_ones["donors"], few, strict=True)
     ]
     shown = open_ones["condition"] + reasons
     names = _few(list(shown[open_ones["n"] > 0]))
     under = f" under {names}" if names else ": what both runs have passed" if "passed" in verdicts else ""
     text = f"Undecided{under}{ask}.{_without_change(open_ones, margin)}{_only_one(table)}{known}"
     return Gate("undecided", table, margin, more, text)
+
+
+def _donors(count: int) -> str:
+    return "1 donor" if count == 1 else f"{count} donors"
 
 
 def _without_change(open_ones: pd.DataFrame, margin: float) -> str:
@@ -410,8 +416,8 @@ def _without_change(open_ones: pd.DataFrame, margin: float) -> str:
         return ""
     n = int(compared["n"].min())
     return (
-        f" No answer differs there, but {n} images without any change do not yet exclude a loss of {100 * margin:g} "
-        "points: that takes more images, or a wider --margin."
+        f" No answer differs there, but {'1 image' if n == 1 else f'{n} images'} without any change cannot exclude a "
+        f"loss of {100 * margin:g} points: that takes more images, or a wider --margin."
     )
 
 

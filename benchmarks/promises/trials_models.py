@@ -41,6 +41,26 @@ def gate_bounds(rng: np.random.Generator, draws: int, *, loss: float, **world: A
     return tally([{"low_holds": low <= -loss, "high_holds": high >= -loss} for low, high in ends])
 
 
+MARGINS = (0.01, 0.02, 0.05, 0.1, 0.3)
+
+
+def bounds_of_margins(rng: np.random.Generator, draws: int, *, loss: float, **world: Any) -> Counted:
+    """The whole gate of the same answers at several margins: are its bounds the same, and do they hold?"""
+    rows = []
+    for _ in range(draws):
+        old, new = two_counts(rng, loss=loss, **world)
+        tables = [gate(old, new, margin=margin).conditions for margin in MARGINS]
+        ends = {(float(table["low"].iloc[0]), float(table["high"].iloc[0])) for table in tables}
+        rows.append(
+            {
+                "same": len(ends) == 1,
+                "low_holds": max(low for low, _ in ends) <= -loss,
+                "high_holds": min(high for _, high in ends) >= -loss,
+            }
+        )
+    return tally(rows)
+
+
 def _compared(rng: np.random.Generator, loss: float, world: dict[str, Any]) -> Differences:
     photo, donor, (old, new) = two_models(rng, loss=loss, **world)
     value = (new - old) / (len(photo) / (photo.max() + 1))

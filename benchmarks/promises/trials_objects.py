@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from holdfast.stats.objects.answers import DetectorAnswers
 from holdfast.stats.objects.effects import Precision, change_per_image, object_effect, per_image
+from holdfast.stats.objects.gate import ALARMS, RECALL, object_gate
 from holdfast.stats.objects.matching import MatchTable, PredictedBoxes, TrueBoxes, match
 from holdfast.stats.objects.precision import average_precision
 from promises.promise import Counted, tally
@@ -77,6 +79,58 @@ def counted(
             }
         )
     return tally(rows)
+
+
+def gate_bounds(
+    rng: np.random.Generator, draws: int, *, photos: int, before: float, loss: float, alarms: float, more: float,
+    donors: int = 0,
+) -> Counted:  # fmt: skip
+    """A detector that finds ``loss`` less of the objects and raises ``more`` false alarms per image: the gate's bounds.
+
+    ``donors``: backgrounds that images share; each detector has its own trouble with some of them.
+    """
+    rows = []
+    for _ in range(draws):
+        image = np.repeat(np.arange(photos), rng.integers(1, 5, photos))
+        donor = rng.integers(0, donors, photos) if donors else np.full(photos, -1)
+        photo, thing = np.sqrt(0.3) * rng.standard_normal(photos), np.sqrt(0.2) * rng.standard_normal(len(image))
+        own = rng.gamma(2, 0.5, photos)
+        old, new = (
+            _detector(rng, image, donor, (photo[image] + thing, own), recall, mean)
+            for recall, mean in ((before, alarms), (before - loss, alarms + more))
+        )
+        table = object_gate(old, new).conditions.set_index("measure")
+        row = {}
+        for measure, truth in ((RECALL, -loss), (ALARMS, more)):
+            low, high = table.loc[measure, ["low", "high"]].astype(float)
+            row |= {f"{measure} low": low <= truth, f"{measure} high": truth <= high}
+        row["inside"] = bool(-1 <= table.loc[RECALL, "low"] <= table.loc[RECALL, "high"] <= 1)
+        rows.append(row)
+    return tally(rows)
+
+
+def _detector(
+    rng: np.random.Generator, image: np.ndarray, donor: np.ndarray, shared: tuple[np.ndarray, np.ndarray],
+    recall: float, alarms: float,
+) -> DetectorAnswers:  # fmt: skip
+    """Return what a detector answered to images; ``shared``: the luck of the objects and the rates of the images."""
+    luck, rate = shared
+    lent = int(donor.max()) + 1
+    part = np.sqrt(0.2 if lent else 0.0)
+    hard = part * rng.standard_normal(lent)[donor[image]] if lent else 0.0
+    found = norm.cdf(luck + hard + np.sqrt(0.5 - part**2) * rng.standard_normal(len(image))) < recall
+    busy = rate * rng.gamma(4, 0.25, lent)[donor] if lent else rate
+    names = np.arange(len(donor)).astype(str)
+    lenders = donor.astype(str) if lent else np.full(len(donor), None, object)
+    frame = pd.DataFrame({"model": "m", "condition": "c", "sample_id": names, "source_id": names, "donor_id": lenders})
+    objects = frame.iloc[image].assign(
+        object_id=np.arange(len(image)).astype(str), found=found, status="ok", crowd=False, asked=True, target=True
+    )
+    none = np.zeros(0, np.intp)
+    return DetectorAnswers(
+        frame.assign(false_alarms=rng.poisson(alarms * busy)), objects.reset_index(drop=True),
+        frame.iloc[:0].assign(status=""), none, none, np.zeros((0, 4)), np.zeros(0), ["a"],
+    )  # fmt: skip
 
 
 def precision_change(

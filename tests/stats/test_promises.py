@@ -100,7 +100,7 @@ QUICK = {
     "robustness-score.120": 200, "robustness-score.renderings-24": 200, "robustness-score.donors-12x3": 200,
     "robustness-score.tiny-40-high": 150, "robustness-score.three-photos": 200, "robustness-score.missing": 200,
     "release-gate.donors-0": 50, "release-gate.donors-12x3": 120, "release-gate.alike": 40,
-    "release-gate.six-conditions": 10,
+    "release-gate.six-conditions": 10, "release-gate.margins-36": 20, "release-gate.objects-20": 80,
     "comparing-models.eight": 60, "interaction.additive-60": 250, "interaction.few": 60, "choice.three": 30,
     "comparing-models.pairs-donors-12-uneven": 40, "comparing-models.donors-12": 40,
     "interaction.donors-12": 60, "votes.5": 40, "questions.60": 60, "segmentation.5": 30,

@@ -88,7 +88,7 @@ def check(
     device: str = "auto",
     workers: int = 1,
     transform: Any = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | str | None = None,
     boxes: str | None = None,
     images: str | None = None,
     stop: Literal["never", "when-decided"] = "never",
@@ -110,7 +110,7 @@ def check(
         device: auto, cpu, cuda, cuda:1 or mps.
         workers: number of processes that make masks; 0 starts one per core.
         transform: for a network given as an object: turns a PIL image into the tensor that it takes.
-        class_names: for a model given as an object: the names of its outputs, in order.
+        class_names: for a model given as an object: the names of its outputs, in order, or ``imagenet``.
         boxes: for a detector: a COCO file, a CSV, or a folder of YOLO or VOC files with the boxes of the images.
         images: for a detector: folder of the images that a COCO file or a CSV names.
         stop: ``when-decided`` asks in rounds, only the conditions that the verdict rests on, and stops as soon as the

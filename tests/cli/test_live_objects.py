@@ -130,6 +130,28 @@ def test_a_network_of_timm_brings_its_own_transform_and_a_callable_its_names(tmp
     assert set(run.run.rows(["model"])["model"].to_pylist()) == {"ResNet", "brightest"}
 
 
+class _Thousand(_Brightness):
+    """Answers tench (0), goldfish (1) or great white shark (2) of ImageNet."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(super().forward(batch), (0, 997), value=-9.0)
+
+
+@pytest.mark.parametrize("class_names", [None, "imagenet"])
+def test_the_classes_of_a_dataset_are_not_the_outputs_of_a_model(class_names: str | None, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("class,imagenet_index\n" + "".join(f"{name},{at}\n" for at, name in enumerate(CLASSES)))
+    options: dict[str, Any] = {"transform": TRANSFORM, "labels": labels, "scenarios": "original"}
+    run = holdfast.evaluate(_Set(), models={"m": _Thousand()}, class_names=class_names, out=tmp_path / "run", **options)
+    rows = run.rows().to_pylist()
+    drawn = _drawn()
+    assert len(rows) == len(drawn)
+    for row in rows:
+        assert row["prediction"] == _expected(drawn[int(row["sample_id"].rsplit("/", 1)[1])][0])
+    with pytest.raises(UserError, match=r"class_names='imagnet': expected a list of the outputs' names in order, or"):
+        holdfast.evaluate(_Set(), models={"m": _Thousand()}, class_names="imagnet", out=tmp_path / "other", **options)
+
+
 def test_a_model_that_holdfast_loaded_is_an_object_as_well(tmp_path: Path) -> None:
     scenes = holdfast.load_collection("diorama:test?n=6&size=64")
     data = {"images": [each.image.load() for each in scenes.samples], "labels": [each.label for each in scenes.samples]}

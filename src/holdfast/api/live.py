@@ -22,7 +22,7 @@ from holdfast.core.files import check_own
 from holdfast.core.names import unknown, write_options
 from holdfast.data.images import over_white
 from holdfast.data.native import MOST_BANDS, encode_native
-from holdfast.models import live
+from holdfast.models import label_spaces, live
 from holdfast.pipeline.files import IN_MEMORY
 
 IMAGE, LABEL, MASK = ("image", "img", "picture"), ("label", "labels", "target", "class"), ("mask", "masks")
@@ -51,13 +51,13 @@ def is_name(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def write_data(value: Any, out: Path, class_names: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
+def write_data(value: Any, out: Path, class_names: Sequence[str] | str = ()) -> tuple[str, tuple[str, ...]]:
     """Write a dataset's images, masks and manifest below ``out``; return its name for verbs, and its classes.
 
     Labels that are numbers are places in the dataset's own classes, or in ``class_names`` where it has none.
     """
     data, folder = _read(value), out / IN_MEMORY
-    names = data.classes or tuple(map(str, class_names))
+    names = data.classes or output_names(class_names)
     check_own(out, "spec.json", "*/spec.json", ".parts", f"{IN_MEMORY}/images")
     folder.mkdir(parents=True, exist_ok=True)
     root = folder.resolve().anchor
@@ -316,11 +316,11 @@ def model_names(models: Any, classes: tuple[str, ...] = (), *, transform: Any = 
         )
     if isinstance(models, str):
         return models
-    labels = class_names or classes or None
+    labels = output_names(class_names) if class_names is not None else None
     if isinstance(models, Mapping):
-        return [_name(model, str(name), transform, labels) for name, model in models.items()]
+        return [_name(model, str(name), transform, labels, classes) for name, model in models.items()]
     several = list(models) if isinstance(models, (list, tuple)) else [models]
-    names = [_name(model, "", transform, labels) for model in several]
+    names = [_name(model, "", transform, labels, classes) for model in several]
     twice = {name for name in names if names.count(name) > 1}
     if any(name.startswith("live:") for name in twice):
         raise UserError(f"two models share the name {min(twice)}; give them as a dict name → model")
@@ -349,7 +349,17 @@ def check_names(models: Any, verb: str) -> None:
         )
 
 
-def _name(model: Any, name: str, transform: Any, labels: Any) -> str:
+def output_names(given: Sequence[str] | str) -> tuple[str, ...]:
+    """Return the names of a model's outputs; ``imagenet`` is the list of ImageNet's thousand classes."""
+    if not isinstance(given, str):
+        return tuple(map(str, given))
+    space = label_spaces.imagenet() if given == "imagenet" else None
+    if space is None:
+        raise UserError(f"class_names={given!r}: expected a list of the outputs' names in order, or 'imagenet'")
+    return space.names
+
+
+def _name(model: Any, name: str, transform: Any, labels: Any, classes: Sequence[str]) -> str:
     if is_name(model):
         return f"{model}{write_options({'name': name})}" if name and "?" not in str(model) else str(model)
     if not live.is_live(model):
@@ -357,7 +367,7 @@ def _name(model: Any, name: str, transform: Any, labels: Any) -> str:
             f"a model is a name (holdfast ls models), a torch network, a callable on images or an object with predict, "
             f"not {type(model).__name__}"
         )
-    return live.keep(model, name, transform=transform, labels=labels)
+    return live.keep(model, name, transform=transform, labels=labels, classes=classes)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ HELP = {
     "quiet": "Print neither progress nor notes.",
     "executor": "Where the work runs (``holdfast.engine.open_executor``); None: this machine.",
     "transform": "For networks given as objects: turns a PIL image into the tensor that they take.",
-    "class_names": "For models given as objects: the names of their outputs, in order.",
+    "class_names": "For models given as objects: the names of their outputs, in order, or imagenet.",
 }
 """Arguments that are not options of a spec and mean the same everywhere."""
 

@@ -35,19 +35,27 @@ class LiveModel:
     # turns a PIL image into the CHW tensor that a network takes; None: what the network itself says.
     transform: Callable[..., Any] | None = None
     labels: Sequence[str] | None = None  # the names of its outputs, in order; None: what it says itself
+    classes: Sequence[str] = ()  # of the dataset that it is shown, in order: its outputs, if there are as many
 
 
 LOG = logging.getLogger(__name__)
 _MODELS: dict[str, LiveModel] = {}
 
 
-def keep(model: Any, name: str = "", *, transform: Any = None, labels: Sequence[str] | None = None) -> str:
+def keep(
+    model: Any,
+    name: str = "",
+    *,
+    transform: Any = None,
+    labels: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
+) -> str:
     """Keep a model in this process and return its name, ``live:NAME``; an object of the same name is replaced.
 
     Options may follow the name (``mine?adapt=batchnorm``).
     """
     if not isinstance(model, LiveModel):
-        model = LiveModel(model, transform, labels)
+        model = LiveModel(model, transform, labels, classes)
     name, _, options = name.partition("?")
     shown = name or name_of(model)
     key = re.sub(r"[^\w.+-]+", "_", shown).strip("_") or "model"
@@ -97,7 +105,8 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> To
     outputs = output_count(name.name, module, preprocessing.transform(PIL.Image.new("RGB", (320, 240))))
     if model.labels and len(model.labels) != outputs:
         raise UserError(f"{name.name} has {outputs} outputs, but class_names has {len(model.labels)} names")
-    space = label_spaces.named(list(model.labels)) if model.labels else own_labels or label_spaces.imagenet(outputs)
+    names = model.labels or (model.classes if len(model.classes) == outputs else ())
+    space = label_spaces.named(list(names)) if names else own_labels or label_spaces.imagenet(outputs)
     if space is None and classes and len(classes) != outputs:
         raise UserError(
             f"{name.name} has {outputs} outputs and the dataset {len(classes)} classes, so names are missing: "
@@ -262,7 +271,7 @@ def _callable(name: str, model: LiveModel, classes: Sequence[str] | None) -> Pyt
     call = getattr(target, method) if method else target
     if not callable(call):
         raise UserError(f"a model must be a network, a callable or an object with predict, not {type(target).__name__}")
-    names = model.labels or getattr(target, "labels", None)
+    names = model.labels or getattr(target, "labels", None) or model.classes or None
     names = getattr(names, "names", names)  # a model that Holdfast loaded has a LabelSpace
     if names is None and not classes:
         raise UserError(f"what are the outputs of {name} called? Give class_names=[…]")

@@ -143,7 +143,7 @@ def _network(model: Tested, asked: int, kernels: bool) -> Network:
         ) from error
 
 
-WORTH_KERNELS = 30_000
+WORTH_KERNELS = 100_000
 """Images per device: below that, getting our kernels ready takes longer than they save. On a machine that has never
 seen them, Triton compiles them for six seconds; afterwards it is half a second."""
 

@@ -35,8 +35,10 @@ def contents(folder: Path) -> dict[str, str]:
             hashes[name] = "the same as CSV" if path.stat().st_size else "empty"
         elif path.suffix == ".safetensors":
             hashes[name] = _weights(path)
-        elif path.suffix == ".html":
-            hashes[name] = _hash(_TIME.sub(b"", path.read_bytes())) if path.stat().st_size else "empty"
+        elif path.suffix in (".html", ".md", ".typ"):
+            hashes[name] = _hash(_OTHER.sub(b"", path.read_bytes())) if path.stat().st_size else "empty"
+        elif path.suffix == ".jpg" and path.parent.name == "attributions":
+            hashes[name] = _map(path)
         elif path.name == "config.json":
             hashes[name] = _network(path)
         elif path.name == "spec.json":
@@ -51,7 +53,8 @@ def contents(folder: Path) -> dict[str, str]:
     return hashes
 
 
-_TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?")
+_OTHER = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?|data:image/jpeg;base64,[\w+/=]*")
+"""What two runs may have different: times, and images within pages, which are compared as files."""
 _VOLATILE = {
     "run_id", "seconds", "time", "made_at", "shard", "environment.json", "job.json", "DATACARD.md", "README.md",
 }  # fmt: skip
@@ -97,6 +100,14 @@ def _weights(path: Path) -> str:
 
     tensors = sorted(load_file(path).items())
     return _hash(repr([(name, t.shape, f"{np.abs(t.astype(np.float64)).mean():.2g}") for name, t in tensors]).encode())
+
+
+def _map(path: Path) -> str:
+    """Return the size of an attribution map: sums of another batch end in other digits, which turn a grey level."""
+    import cv2
+
+    image = cv2.imread(str(path))
+    return "empty" if image is None else f"{image.shape}"
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:

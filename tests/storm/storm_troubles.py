@@ -93,6 +93,8 @@ def killed(storm: Storm, verb: str, draw: random.Random) -> str:
             return f"{number.name}: ended with {ended.code}: {last_words(ended)}"
         if ended.code == VERBS[verb].code and (unlike := storm.compare(verb, ended)):
             return f"ended with {ended.code}, but {unlike}"
+        if not VERBS[verb].goes_on:  # it refuses a folder that is there, as the killed command may have left it
+            storm.new_out(verb)
     return continued(storm, verb, words)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -142,6 +144,24 @@ def test_two_live_attempts_leave_each_other_alone_and_a_third_goes_on(tmp_path: 
         assert third == json.loads(heard(second, "ended in")) == numbers_of(train(None))
         assert second.wait() == 0 and min(called, default=EPOCHS) >= 4
     assert [one.name for one in tmp_path.glob("epoch-*")] == [f"epoch-{EPOCHS:05d}"]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    shared = torch.zeros(3)
+    with pytest.raises(RuntimeError, match="share memory"):
+        checkpoint.save(tmp_path, checkpoint.Checkpoint({"a": shared, "b": shared}, {}, {}, {"epochs_done": 1}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_renamed_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "checkpoints" / "epoch-00001").mkdir(parents=True)
+
+    def refuse(*paths: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "rename", refuse)
+    checkpoint.remove(tmp_path / "checkpoints")
+    assert not list(tmp_path.iterdir())
 
 
 def test_half_written_checkpoints_do_not_count(tmp_path: Path) -> None:

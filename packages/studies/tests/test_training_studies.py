@@ -18,12 +18,13 @@ import torch
 
 from holdfast import api
 from holdfast.core.errors import UserError
+from holdfast.core.files import hearing
 from holdfast.generators import load_generator
 from holdfast.generators.embedded import ASSETS
 from holdfast.models import load_classifier
 from holdfast.training import augment, robust
 from holdfast_studies.drawn import classifiers, small_models
-from holdfast_studies.drawn.classifiers import rendered
+from holdfast_studies.drawn.classifiers import drawn_once, rendered
 from holdfast_studies.drawn.small_models import SmallModel
 from holdfast_studies.study import run_study
 from holdfast_studies.trained import augmentation, trainings
@@ -53,6 +54,14 @@ def network() -> Any:
     model = classifiers.untrained(classifiers.FAMILIES["resnet"])
     model.load_state_dict(load_file(ASSETS / "classifiers" / "resnet_rho80" / "model.safetensors"))
     return model.eval()
+
+
+def test_drawn_arrays_are_never_seen_half_written(tmp_path: Path) -> None:
+    heard: list[str] = []
+    with hearing(heard.append):
+        first, second = drawn_once(tmp_path, ("a", "b"), lambda count: (np.arange(count), np.zeros(count)), [3])
+    assert first.tolist() == [0, 1, 2] and len(second) == 3
+    assert heard == [str(path) for path in sorted(tmp_path.iterdir())] and len(heard) == 2
 
 
 def loss_of(network: Any, images: torch.Tensor, targets: torch.Tensor) -> float:

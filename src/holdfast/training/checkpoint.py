@@ -58,6 +58,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             break
         except (OSError, RuntimeError, SafetensorError):
             if trial == _TRIALS or unfinished.exists():  # a full disk, say
+                shutil.rmtree(unfinished, ignore_errors=True)
                 raise
     for older in _listed(folder, _PREFIX):
         if older.name < name:
@@ -94,8 +95,10 @@ def _publish(unfinished: Path, complete: Path) -> None:
 def remove(folder: Path) -> None:
     """Delete a folder at once, also where others read, write or delete it."""
     gone = folder.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
-    with suppress(OSError):
+    try:
         folder.rename(gone)
+    except OSError:  # it vanished meanwhile, or the disk refuses
+        gone = folder
     shutil.rmtree(gone, ignore_errors=True)
 
 

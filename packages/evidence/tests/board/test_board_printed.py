@@ -163,7 +163,7 @@ def test_printed_numbers_stand_beside_measured_ones_only_under_their_protocol(tm
 
 
 INFO = {
-    "link": "https://arxiv.org/abs/0000.00000", "name": "A paper", "authors": "Somebody", "additional_data": True,
+    "link": "https://arxiv.org/abs/0000.00000", "name": "A paper", "authors": "Someone", "additional_data": True,
     "number_forward_passes": 1, "dataset": "cifar10", "venue": "Nowhere 2024", "architecture": "WideResNet-28-10",
     "eps": "8/255", "clean_acc": "93.68", "reported": "75.71", "autoattack_acc": "73.71",
     "footnote": "With <b>more</b> data.", "unreliable": False,
@@ -198,8 +198,11 @@ def test_robustbench_becomes_printed_entries(tmp_path: Path) -> None:
         "The paper reports 75.71 %; RobustBench found 73.71 %.", "Footnote: With <b>more</b> data.",
     ]  # fmt: skip
     assert check(tmp_path / "board") == []
+    assert import_model_info([path], tmp_path / "board") == [made]  # as after a kill
     with pytest.raises(UserError, match="there already"):
-        import_model_info([path], tmp_path / "board")
+        import_model_info([_info(path.parent, name="Another paper")], tmp_path / "board")
+    with pytest.raises(UserError, match="there already"):
+        import_model_info([path, path], tmp_path / "another board")
     printed = next(one for one in printed_entries() if one.dataset.name == "CIFAR10")
     fine, reason = comparable(entry, printed)
     assert not fine

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.core.errors import UserError
+from holdfast.core.files import hearing
 from holdfast_evidence.board.add import add
 from holdfast_evidence.board.entry import (
     Dataset,
@@ -160,6 +161,19 @@ def test_a_site_goes_to_its_own_folder_only(board: Path, tmp_path: Path) -> None
         build(board, board / "site")
     with pytest.raises(UserError, match="is not a folder"):
         build(tmp_path / "nowhere", tmp_path / "site")
+
+
+def test_files_of_a_site_are_never_seen_half_written_and_a_killed_build_is_repeated(
+    board: Path, tmp_path: Path
+) -> None:
+    out, heard = tmp_path / "begun", []
+    out.mkdir()
+    (out / "board.css").write_text("")  # the first file of a build that was killed then
+    (out / ".unfinished-1").write_text("")
+    with hearing(heard.append):
+        build(board, out, workers=1)
+    files = {str(path) for path in out.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    assert len(files) > 10 and files <= set(heard)
 
 
 def test_what_was_measured_before_is_recalled_until_anything_changes(board: Path, tmp_path: Path) -> None:

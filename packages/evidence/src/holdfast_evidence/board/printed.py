@@ -141,10 +141,11 @@ def import_model_info(files: list[Path], out: Path, *, threat: str = "") -> list
         raise unknown("threat model", threat, THREATS)
     entries = [model_info(path, threat=threat) for path in files]
     names = [entry.id for entry in entries]
-    for entry in entries:
-        if names.count(entry.id) > 1 or (out / f"{entry.id}.json").exists():
-            raise UserError(f"{entry.id} is there already: the same model with the same numbers")
     paths = [out / f"{entry.id}.json" for entry in entries]
+    for entry, path in zip(entries, paths, strict=True):
+        # The same entry is what a command that was killed has written already.
+        if names.count(entry.id) > 1 or (path.exists() and path.read_text("utf8") != entry_json(entry)):
+            raise UserError(f"{entry.id} is there already: the same model with the same numbers")
     for entry, path in zip(entries, paths, strict=True):
         with whole_file(path, alone=True) as temporary:
             temporary.write_text(entry_json(entry), encoding="utf8")

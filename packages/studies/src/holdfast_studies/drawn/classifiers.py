@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.files import whole_file
 from holdfast.core.lazy import torch
 from holdfast.diorama import CLASSES, Split, draw_scene, render
 from holdfast.training import augment
@@ -97,7 +98,8 @@ def drawn_once(
                 parts = list(pool.map(draw, tasks))
         folder.mkdir(parents=True, exist_ok=True)
         for name, arrays in zip(names, zip(*parts, strict=True), strict=True):
-            np.save(folder / f"{name}.npy", np.concatenate(arrays))
+            with whole_file(folder / f"{name}.npy", alone=True) as temporary, temporary.open("wb") as file:
+                np.save(file, np.concatenate(arrays))
     return [np.load(folder / f"{name}.npy", **how) for name in names]
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import holdfast.stats
 import holdfast_evidence.board
 from holdfast.core.errors import UserError, cannot_write
-from holdfast.core.files import clear_leftovers, write_atomic
+from holdfast.core.files import UNFINISHED, clear_leftovers, write_atomic
 from holdfast.core.schema import PREDICTIONS, SAMPLES
 from holdfast.engine import few_threads
 from holdfast.stats.core.cells import ClassAccuracies
@@ -170,7 +170,9 @@ def _may_write(board: Path, out: Path) -> None:
         raise UserError(f"--out {out} is in the board, which holds entries only: give the site its own folder")
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise UserError(f"--out {out} is not a folder")
-    if out.is_dir() and any(out.iterdir()) and not all((out / name).is_file() for name in STATIC):
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    begun = all(name in STATIC or name.startswith(UNFINISHED) for name in names)  # by a build that was killed
+    if not begun and not names.issuperset(STATIC):
         raise UserError(f"--out {out} has files in it and is not a site of a board: give the site its own folder")
 
 
@@ -274,10 +276,10 @@ def _write(
     site: Path, tabs: Sequence[Tab], board: Path, title: str, refused: Sequence[str], reports: bool, run: Apply
 ) -> None:
     site.mkdir(parents=True, exist_ok=True)
+    for name in (*STATIC, "index.html", "compare.html"):
+        clear_leftovers(site / name)
     for name in STATIC:
-        shutil.copyfile(pages.HERE / "static" / name, site / name)
-    for page in ("index.html", "compare.html"):
-        clear_leftovers(site / page)
+        write_atomic(site / name, (pages.HERE / "static" / name).read_bytes())
     for part in PARTS:
         shutil.rmtree(site / part, ignore_errors=True)
         (site / part).mkdir()
@@ -316,14 +318,13 @@ def _write_models(job: _Job) -> None:
         name, own = member.entry.id, job.site / "downloads"
         has_report = job.reports and _report(member, job.board, job.site / "reports" / name)
         page = pages.model(member, place, title=job.title, report=has_report)
-        # plainly: the folders are new, and the index that leads here is written last
-        (job.site / "models" / f"{name}.html").write_bytes(page.encode())
-        (own / f"{name}.json").write_bytes(entry_json(member.entry).encode())
+        write_atomic(job.site / "models" / f"{name}.html", page.encode())
+        write_atomic(own / f"{name}.json", entry_json(member.entry).encode())
         ranks = {measure: {name: rank} for measure, rank in place.ranks.items()}
-        (own / f"{name}.csv").write_bytes(measure.as_csv(measure.rows_of([member], ranks)))
+        write_atomic(own / f"{name}.csv", measure.as_csv(measure.rows_of([member], ranks)))
         if job.whole is not None and member.cells is not None:
-            (job.site / "data" / f"{name}.js").write_bytes(pages.answers(member, job.whole).encode())
-            shutil.copyfile(job.board / f"{name}.parquet", own / f"{name}.parquet")
+            write_atomic(job.site / "data" / f"{name}.js", pages.answers(member, job.whole).encode())
+            write_atomic(own / f"{name}.parquet", (job.board / f"{name}.parquet").read_bytes())
 
 
 def _report(member: Measured, board: Path, out: Path) -> bool:

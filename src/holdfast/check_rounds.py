@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from holdfast.core.errors import UserError
-from holdfast.core.numbers import percent, points, span
+from holdfast.core.numbers import duration, estimate, percent, points, span
 from holdfast.core.types import Collection, Sample
 from holdfast.data.masks import FileMask
 from holdfast.pipeline.evaluate.rounds import LEAST_PER_CLASS, Rounds, evaluate_rounds, plan_rounds
@@ -27,6 +27,7 @@ from holdfast.stats.effects.sequential import SequentialEvidence, simulated_deci
 from holdfast.stats.effects.verdict import NEEDED, VerdictEvidence, verdict_row
 from holdfast.store import Run, copies_of
 
+SECONDS_OF_MASK = 0.5  # that one automatic mask takes on a core
 EFFECTS, NOISE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3), 0.1  # true effects that a plan simulates, and changes by chance
 OUT_OF_PHOTOS = "no round was left"
 BUDGETS = "300 (answers), 10min, 90s, or 5@0.002 (money, and the price of an answer)"
@@ -81,6 +82,40 @@ def decision_chances(collection: Collection, *, budget: str = "") -> list[str]:
         f"(10,000 simulated checks a line; {100 * NOISE:g} of 100 answers are taken to change by chance, half for "
         "the better; a model that does not recognise the images is never reported as not relying on it)",
     ]
+
+
+@dataclass
+class TimedOriginals:
+    """Progress of the originals of a check, and how long an answer took."""
+
+    progress: Progress
+    started: float = 0.0
+    seconds: float = 0.0  # per image; 0 if all were answered before
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        """Report progress, and take the time of the step ``eval``."""
+        if step == "eval" and done == 0:
+            self.started = time.monotonic()
+        elif step == "eval" and done == total:
+            self.seconds = (time.monotonic() - self.started) / max(total, 1)
+        self.progress("originals" if step == "eval" else step, done, total)
+
+
+def first_line(row: Mapping[Hashable, Any], seconds: float, conditions: int, unmasked: int) -> str:
+    """Return the accuracy on the originals, and how long the rest takes at ``seconds`` per answer."""
+    images = int(row["n"])
+    accuracy = estimate(row["accuracy"], row["low"], row["high"])
+    rest = duration(seconds * images * conditions + SECONDS_OF_MASK * unmasked)
+    return (
+        f"Unchanged images: accuracy {accuracy} of {plural(images, 'image')}. The other {conditions} conditions take "
+        f"about {rest} at this pace."
+    )
+
+
+def first_verdict(row: Mapping[str, Any]) -> str:
+    """Return the verdict from the conditions that it needs, which are asked before the others."""
+    rests_on = f" {row['rests_on']}" if row["rests_on"] else ""
+    return f"First verdict, from {len(NEEDED)} conditions: {row['headline']}.{rests_on} Continuing with the others."
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,15 @@ import pyarrow.compute as pc
 
 from holdfast import api
 from holdfast.api import live
-from holdfast.check_rounds import EarlyCheck, Look, check_in_rounds, parse_budget
+from holdfast.check_rounds import (
+    EarlyCheck,
+    Look,
+    TimedOriginals,
+    check_in_rounds,
+    first_line,
+    first_verdict,
+    parse_budget,
+)
 from holdfast.core.errors import UserError
 from holdfast.core.files import check_own, clear_leftovers, plain_file_name, write_atomic
 from holdfast.core.fingerprint import bytes_sha256, fingerprint
@@ -42,7 +50,7 @@ from holdfast.scenarios import parse_conditions
 from holdfast.stats.core.bootstrap import RESAMPLES
 from holdfast.stats.core.cells import accuracy as class_accuracy
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
-from holdfast.stats.effects.verdict import ONLY, RANDOM, SAME, what_it_holds
+from holdfast.stats.effects.verdict import NEEDED, ONLY, RANDOM, SAME, what_it_holds
 from holdfast.stats.effects.verdict_words import more_photos
 from holdfast.stats.models.power import donor_advice, donors_of
 from holdfast.store import Run, copies_of, other_data, unmixed
@@ -117,7 +125,8 @@ def check(
             verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
         budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
             Asks in rounds, too.
-        on_look: called with a line after each round; by default it is printed.
+        on_look: called with a line of what is known so far: after the originals, with the first verdict, after each
+            round; by default it is printed.
         progress: called with the name of a step, how much of it is done, and its total; by default printed.
         quiet: print neither progress nor notes.
 
@@ -160,7 +169,7 @@ def check(
     spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
     masking = MaskSpec(photos, masks=masks, limit=limit, annotator=annotator, keep=True, workers=workers)
     if not in_rounds:
-        return _check_all(spec, folder, collection, masking, outcome, progress)
+        return _check_all(spec, folder, collection, masking, outcome, progress, on_look)
     early = check_in_rounds(
         spec, folder / f"{plain_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
         outcome=outcome, budget=parse_budget(budget), on_look=on_look, progress=progress,
@@ -181,14 +190,21 @@ def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
 
 
 def _check_all(
-    spec: EvaluateSpec, folder: Path, collection: Collection, masking: MaskSpec, outcome: Outcome, progress: Progress
+    spec: EvaluateSpec,
+    folder: Path,
+    collection: Collection,
+    masking: MaskSpec,
+    outcome: Outcome,
+    progress: Progress,
+    on_look: Callable[[str], None],
 ) -> Check:
-    """Return the answer about a classifier that is asked everything."""
+    """Return the answer about a classifier that is asked everything, first what the verdict needs."""
     run = folder / plain_file_name(spec.models[0])
     # The originals need no masks, so a wrong model name or class is reported before masks are made.
     is_new = not run.exists()
     try:
-        originals = api.evaluate(spec=replace(spec, scenarios=ORIGINAL), out=run, progress=_of_originals(progress))
+        timed = TimedOriginals(progress)
+        originals = api.evaluate(spec=replace(spec, scenarios=ORIGINAL), out=run, progress=timed)
     except UserError as error:
         if is_new:  # nothing that looks like a run stays behind, so there are no errors to retry
             shutil.rmtree(run, ignore_errors=True)
@@ -197,10 +213,17 @@ def _check_all(
         raise UserError(re.sub(r" with (--retry-errors|retry_errors=)", " again", str(error))) from error
     here = [sample.sample_id for sample in collection.samples]
     name = _name_of(originals.run.of_samples(here))
+    unmasked = sum(sample.mask is None for sample in collection.samples)
+    if timed.seconds:
+        row = api.Results(originals.run.of_samples(here)).accuracy(outcome=outcome).to_dict("records")[0]
+        on_look(first_line(row, timed.seconds, len(parse_conditions("all")) - 1, unmasked))
     made_masks = None
-    if any(sample.mask is None for sample in collection.samples):
+    if unmasked:
         rows = api.mask(spec=masking, out=folder / "masks", progress=progress)
         made_masks, spec = MaskCounts.of(rows, masking.annotator), replace(spec, masks=str(folder / "masks"))
+    if timed.seconds:
+        first = api.evaluate(spec=replace(spec, scenarios=",".join(NEEDED)), out=run, progress=progress)
+        on_look(first_verdict(_verdict(api.Results(first.run.of_samples(here)).counts, name, outcome)))
     whole = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
     results = api.Results(whole.run.of_samples(here))  # the run may have rows of more images, or of images that went
     verdict = _verdict(results.counts, name, outcome)
@@ -300,10 +323,6 @@ def _own_folder(out: str | Path | None, name: str, photos: str) -> Path:
         raise UserError(f"{folder} is among the images and would be read as one of their classes; choose another --out")
     check_own(folder, "*/spec.json", "*/.lock", f"{IN_MEMORY}/manifest.parquet")
     return folder
-
-
-def _of_originals(progress: Progress) -> Progress:
-    return lambda step, done, total: progress("originals" if step == "eval" else step, done, total)
 
 
 def _name_of(run: Run) -> str:

@@ -6,7 +6,8 @@ import math
 import multiprocessing
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast import api
 from holdfast.core.errors import UserError
 from holdfast.core.files import check_own, write_atomic
 from holdfast.core.names import condition_name, condition_words
+from holdfast.core.numbers import duration
 from holdfast.core.types import ORIGINAL
 from holdfast.data.reading import doubtful_masks
 from holdfast.demo_parts import (
@@ -29,31 +31,39 @@ from holdfast.demo_parts import (
     PartCard,
     Picture,
     first_name,
+    scenes_of,
 )
 from holdfast.engine import LocalExecutor, core_count
 from holdfast.pipeline.evaluate.background_truth import RERENDERED
-from holdfast.pipeline.jobs.progress import Progress, silent
+from holdfast.pipeline.jobs.progress import Progress, noted, silent
 from holdfast.pipeline.samples import DataSpec, read
 from holdfast.pipeline.thumbnails import thumbnails
 from holdfast.reports.page.writer import DRAWN_WORLD, templates
 from holdfast.results import background_conditions
+from holdfast.stats.effects.verdict import NEEDED
 
 GUIDE = Path(__file__).parents[2] / "docs" / "my-model.md"  # in a clone
 TINTED = ("grey", "red", "green", "blue", "rainbow")
 LARGE = 420  # pixels of the hero's images; models see drawn scenes at 64
 CAPTIONS = {RERENDERED: "on another background"}
 MOST_PROCESSES = 3  # more would wait for the longest part
+FIRST = "embedded:resnet_rho95"  # the network of the first result
 STEPS = {"judge": "does it show its class?"}  # what a step does, where its name does not say it
 
 
-def demo(out: Path, *, quick: bool = False, progress: Progress = silent, jobs: int = 0) -> Path:
+def demo(
+    out: Path, *, quick: bool = False, progress: Progress = silent, jobs: int = 0, say: Callable[[str], None] = noted
+) -> Path:
     """Run all parts, write one page with a card for each of their reports, and return its path.
+
+    ``say`` is called with how long it takes about, and with a first result.
 
     Parts run side by side, each in a process with one core; on one core, or with ``jobs=1``, one after the other.
     """
     check_own(out, "*/spec.json", "*/.lock")
     names = [name for name in STARTED if not (quick and name == PHOTOGRAPHS)]
     executor = LocalExecutor(jobs or min(MOST_PROCESSES, core_count()))
+    say(_first_result(out, QUICK if quick else FULL, executor.width))
     if not executor.shares_memory:
         progress = _drawn_here(progress)
     worker = _PartWorker(out, QUICK if quick else FULL, [name for name in PARTS if name in names], progress)
@@ -119,6 +129,16 @@ def _drawn_here(progress: Progress) -> _SentProgress:
 
 def _of_part(progress: Progress, part: str) -> Progress:
     return lambda step, done, total: progress(f"{part}: {STEPS.get(step, step)}", done, total)
+
+
+def _first_result(out: Path, size: DemoSize, processes: int) -> str:
+    """Return what one network relies on, from rows that the first part keeps, and how long all parts take about."""
+    began = time.monotonic()
+    needed = ",".join(NEEDED)
+    first = api.evaluate(scenes_of(size), models=FIRST, scenarios=needed, out=out / "scenes", progress=silent)
+    rest = duration((time.monotonic() - began) * size.first / processes)
+    (row,) = first.verdicts(resamples=500).to_dict("records")
+    return f"The demo takes about {rest} here. First result, {row['model']} on drawn scenes: {row['sentence']}"
 
 
 def _flips(results: api.Results, out: Path) -> tuple[str, list[Picture]]:

@@ -89,6 +89,7 @@ class DemoSize:
     pool: int = 0  # generated images; 0 draws every prompt
     trained: int = 480  # scenes that a network is trained on
     epochs: int = 12
+    first: float = 60.0  # times as long as the first result all parts take, one after the other
 
 
 FULL = DemoSize()
@@ -111,10 +112,16 @@ def _reported(results: api.Results, note: str, progress: Progress, average: Aver
     return page
 
 
+def scenes_of(size: DemoSize) -> str:
+    """Return the name of the drawn scenes that the networks are shown."""
+    return f"{SCHEME}:test?n={size.scenes}&context=0.95"
+
+
 def _scenes(out: Path, size: DemoSize, progress: Progress) -> list[PartCard]:
     """Measure eight networks on scenes of which each is also drawn, not pasted, on the other background: the truth."""
-    data = f"{SCHEME}:test?n={size.scenes}&context=0.95"
-    results = api.evaluate(data, models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress)
+    results = api.evaluate(
+        scenes_of(size), models=available("embedded"), out=out / "scenes", scenarios="all", progress=progress
+    )
     page = _reported(results, f"{DRAWN_WORLD} {ANEW}", progress)
     rows = results.verdicts(resamples=500).sort_values("background_effect", ascending=False)
     right = results.accuracy().set_index(["condition", "model"])["accuracy"]

@@ -79,7 +79,12 @@ def make(folder: Path, count: int, *, masks: bool = True) -> Path:
 
 def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: str, tmp_path: Path) -> None:
     photos = make(tmp_path / "squares", 30)
-    seen = check(f"{readers}:object_reader", str(photos))
+    said: list[str] = []
+    seen = check(f"{readers}:object_reader", str(photos), on_look=said.append)
+    assert said[0].startswith("Unchanged images: accuracy 100.0 % ") and " conditions take about " in said[0]
+    assert said[1].startswith(f"First verdict, from 3 conditions: {seen.verdict['headline']}. ") and len(said) == 2
+    check(f"{readers}:object_reader", str(photos), on_look=said.append)
+    assert len(said) == 2  # nothing is asked again, so nothing comes first
     leaning = check(f"{readers}:background_reader", str(photos))
     assert (seen.verdict["verdict"], leaning.verdict["verdict"]) == ("foreground", "background")
     assert seen.masks is None and not any(line.startswith(("Masks", "Backgrounds")) for line in seen.lines)

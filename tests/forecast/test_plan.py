@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import run
-from holdfast.cli.plan import duration, show, size
+from holdfast.cli.plan import show, size
 from holdfast.core.errors import HoldfastError, UserError
+from holdfast.core.numbers import duration
 from holdfast.forecast import CostForecast, RunForecast
 from holdfast.forecast import plan as plan_of
 from holdfast.forecast.planning import _clock, _forecast, _next, estimate

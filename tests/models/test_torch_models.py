@@ -14,8 +14,10 @@ import torchvision
 from holdfast.core.errors import MachineError, SampleError, UserError
 from holdfast.core.networks import resolve_device
 from holdfast.core.types import LabelSpace
+from holdfast.data.labels import map_labels
 from holdfast.models import label_spaces, load_classifier
 from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, exact, picture
+from holdfast.oracle import load_oracle
 
 TINY = "timm:test_resnet?pretrained=false&num_classes=7"
 
@@ -275,6 +277,17 @@ def test_unreachable_hub_names_the_ways_out(name: str, tmp_path, monkeypatch) ->
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"hub cannot be reached .* packaged: .* torch:"):
         load_classifier(name, device="cpu")
+
+
+def test_an_oracle_that_the_hub_does_not_give_names_others(tmp_path, monkeypatch) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"cannot be reached .*needs no hub: classifier:packaged:"):
+        load_oracle(
+            "classifier:timm:resnet18@a1_in1k", classes=["cat", "dog"], load_classifier=load_classifier,
+            map_labels=map_labels,
+        )  # fmt: skip
 
 
 def test_unreachable_torchvision_names_the_ways_out(tmp_path, monkeypatch) -> None:

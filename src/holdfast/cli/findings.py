@@ -74,12 +74,14 @@ def check(
     """Say whether this model sees the object in these images: masks, every condition, a report and a verdict."""
     from holdfast.checking import check as run_check
 
+    early = stop != "never" or budget  # whose looks are results; others are progress
     with TerminalProgress(quiet=quiet) as progress:
         answer = run_check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
             labels=None if labels is None else str(labels), outcome=outcome, workers=0,
             boxes=None if boxes is None else str(boxes), images=None if images is None else str(images),
-            stop=stop, budget=budget, on_look=typer.echo, progress=progress,
+            stop=stop, budget=budget, on_look=typer.echo if early or not quiet else str,
+            progress=progress,
         )  # fmt: skip
     for line in answer.lines:
         typer.echo(line)
@@ -299,7 +301,7 @@ def demo(
     from holdfast.demo import demo as run_demo
 
     with TerminalProgress(quiet=quiet) as progress:
-        page = run_demo(out, quick=quick, progress=progress)
+        page = run_demo(out, quick=quick, progress=progress, say=str if quiet else typer.echo)
     if not quiet:
         typer.echo("Next, with your own images: holdfast check MODEL photos/ (docs/my-model.md)")
     typer.echo(str(page))

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.tree import Leaf, grow
 from holdfast.cli.verb import with_parameters
+from holdfast.core.numbers import duration
 
 if TYPE_CHECKING:
     from holdfast.forecast import CostForecast, RunForecast
@@ -130,17 +131,6 @@ def show(forecast: RunForecast) -> None:
 
 def _range(estimate: CostForecast, written: Callable[[float], str]) -> str:
     return f"{written(estimate.value)} ({written(estimate.low)} to {written(estimate.high)})"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in the unit that people would use."""
-    if seconds < 0.0995:
-        return f"{1000 * seconds:.2g} ms"
-    if seconds < 99.5:
-        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.2g} min" if seconds < 9.95 * 60 else f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:,.3g} hours" if seconds < 99.5 * 3600 else f"{seconds / 3600:,.0f} hours"
 
 
 def size(amount: float) -> str:

@@ -311,10 +311,14 @@ def quiet(*libraries: str) -> Iterator[None]:
 PACKAGED = "use packaged: models, which come with pip, or a local file with torch:ARCHITECTURE@FILE"
 
 
-def offline(name: str, error: Exception, instead: str = PACKAGED) -> UserError:
+class HubError(UserError):
+    """A model is needed that the hub does not give."""
+
+
+def offline(name: str, error: Exception, instead: str = PACKAGED) -> HubError:
     """Return the error for a model that the hub does not give; ``instead``: what its user can do."""
     away = f"the model hub cannot be reached or does not have {name!r}, and no downloaded copy is here"
-    return UserError(f"{away}; {instead} ({first_line(error)})")
+    return HubError(f"{away}; {instead} ({first_line(error)})")
 
 
 @contextmanager

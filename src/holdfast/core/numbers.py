@@ -45,6 +45,17 @@ def estimate(value: float, low: float, high: float, digits: int = 1) -> str:
     return percent(value, digits) + ("" if _missing(low) else f" ({span(low, high, digits)})")
 
 
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that people would use."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    if seconds < 99.5:
+        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.2g} min" if seconds < 9.95 * 60 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.3g} hours" if seconds < 99.5 * 3600 else f"{seconds / 3600:,.0f} hours"
+
+
 def alike(first: float, second: float) -> bool:
     """Return whether two fractions read the same in per cent, so that a sentence can put them in no order.
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 from holdfast import registry
 from holdfast.core.errors import UserError
 from holdfast.core.names import Name, parse_name, unknown
+from holdfast.core.networks import HubError
 from holdfast.core.protocols import Classifier, Oracle
 from holdfast.core.types import ClassKeys, LabelSpace
 
@@ -60,6 +61,9 @@ def load_oracle(
     return load_member(text, Resources(tuple(classes), load_classifier, map_labels, dict(keys or {}), device))
 
 
+WITHOUT_HUB = "classifier:packaged:efficientnet_lite0 (of photographs), clip:embedded (of drawn scenes)"
+
+
 def load_member(text: str, resources: Resources) -> Oracle:
     """Load an oracle with given resources."""
     name = parse_name(text, tagged=False)
@@ -69,7 +73,10 @@ def load_member(text: str, resources: Resources) -> Oracle:
     options = dict(name.options)
     options.pop("name", "")
     called = name.text("name")
-    oracle = cast(Oracle, registry.oracles.get(name.scheme)(replace(name, tag="", options=options), resources))
+    try:
+        oracle = cast(Oracle, registry.oracles.get(name.scheme)(replace(name, tag="", options=options), resources))
+    except HubError as error:
+        raise HubError(f"{error}. An oracle that needs no hub: {WITHOUT_HUB}") from error
     if called:
         oracle.name = called
     return oracle

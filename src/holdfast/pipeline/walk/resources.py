@@ -21,6 +21,7 @@ from holdfast.data.labels import LabelMap
 from holdfast.generators import load_generator
 from holdfast.models.torch_classifier import ClassScores, TorchClassifier, as_batch, as_pictures
 from holdfast.oracle import kinship
+from holdfast.oracle.loading import WITHOUT_HUB
 from holdfast.pipeline.classifiers import EvaluateSpec, Tested, load_judge, load_models
 from holdfast.pipeline.samples import read
 from holdfast.pipeline.specs import PerturbSpec as PerturbSpec
@@ -186,7 +187,7 @@ def load_setting(spec: PerturbSpec, collection: Collection) -> WalkSetting:
     if not spec.generator:
         raise UserError("no generator was named; --generator G names one (holdfast ls generators)")
     if not spec.oracle:
-        raise UserError("no oracle was named; --oracle O names one (holdfast ls oracles)")
+        raise UserError(f"no oracle was named; --oracle O names one (holdfast ls oracles), such as {WITHOUT_HUB}")
     name, oracle_space = _oracle_name(spec)
     oracle = load_judge(name, collection, labels=spec.labels, device=spec.device)
     if getattr(oracle, "every", 0):

@@ -1,6 +1,6 @@
 """Is a run what ``holdfast plan`` said it would be? In processor time, which other programs hardly touch.
 
-The clock is held to the same goal where no one else uses the machine, and told without one where someone does.
+The clock is held to the same goal if no one else uses the machine, and told without one where someone does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``synth`` against a plain script and against the codecs alone.
 
-All of them read and write in memory (/dev/shm) where there is such a place: some disks take longer to create a file
+All of them read and write in memory (/dev/shm) if there is such a place: some disks take longer to create a file
 than a core to encode it, and that is not ours to measure.
 """
 

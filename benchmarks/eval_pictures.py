@@ -73,7 +73,7 @@ def in_processes(work: Callable[..., None], parts: list[tuple[Any, ...]]) -> Non
 
 
 def pictures(data: str, images: int) -> Path:
-    """The folder of so many images, made where it is not there."""
+    """The folder of so many images, made if it is not there."""
     from holdfast.models import label_spaces
 
     folder = Path(data) / str(images)

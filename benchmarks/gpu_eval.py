@@ -404,7 +404,7 @@ def _in_sizes(options: argparse.Namespace) -> None:
 
 
 def _judge(found: dict[str, Any]) -> None:
-    """The goals, where they were measured."""
+    """The goals, if they were measured."""
     rate = found.get("resnet50", {}).get("images_per_second")
     if rate:
         print(f"ResNet-50, 13 conditions: {rate:.0f} scenario-images/s (goal 15,000)")

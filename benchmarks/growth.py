@@ -236,7 +236,7 @@ def called(name: str) -> str:
 
 
 def power(curve: Curve) -> str:
-    """The exponent and its range, where there is enough growth beyond what is fixed to tell one."""
+    """The exponent and its range, if there is enough growth beyond what is fixed to tell one."""
     points = [(float(point.size), point.processor) for point in curve.points]
     beyond = points[-1][1] - points[0][1]
     if beyond < 0.3 * points[0][1] or curve.exponent != curve.exponent:

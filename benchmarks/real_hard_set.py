@@ -1,7 +1,7 @@
 """A hard set of real photographs: style and background swaps that three models fail together.
 
 ``python benchmarks/real_hard_set.py RUN SWAPS YOLOX.onnx OUT``: RUN is an ``eval`` with five models and the four
-conditions below, SWAPS the same images as ``synth`` wrote them. An image is hard where all three surrogates are
+conditions below, SWAPS the same images as ``synth`` wrote them. An image is hard if all three surrogates are
 wrong over all their outputs. The oracle is a detector, of another family, task and training set than the classifiers:
 it accepts an image in which its surest cat or dog is of the right species (it knows no breeds). A control is, for each
 hard image, another of the same condition and class that one or two surrogates fail. Prints accuracies of all models

@@ -68,7 +68,7 @@ def _render(task: tuple[Path, int, int, int, bool]) -> None:
 
 
 def draw(rng: np.random.Generator, row: NDArray[np.int64], *, side: int, camera_noise: bool) -> RenderedScene:
-    """A scene with these factors; the rest is random."""
+    """Return a scene with these factors; the rest is random."""
     label, background, texture, material = (values[at] for values, at in zip(FACTORS.values(), row, strict=True))
     # Both halves of the templates: these models stand in for ones that have seen the world.
     scene = draw_scene(int(rng.integers(2**53)), split="train" if rng.random() < 0.5 else "test", label=label)

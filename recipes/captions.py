@@ -97,7 +97,7 @@ def prompts(factor: str, wording: str) -> list[str]:
 
 
 def draw_caption(rng: np.random.Generator, row: Sequence[int], *, usual_unsaid: bool = False) -> tuple[str, list[bool]]:
-    """A caption for a scene and which factors it speaks of; what it leaves out fits any value.
+    """Return a caption for a scene and which factors it speaks of; what it leaves out fits any value.
 
     With ``usual_unsaid`` a texture or material that is left out is the usual one, as in ``caption``.
     """
@@ -141,7 +141,7 @@ def filler_words() -> set[str]:
 
 
 def tokenizer() -> Any:
-    """A word-level tokenizer in transformers' format, with begin and end marks."""
+    """Return a word-level tokenizer in transformers' format, with begin and end marks."""
     import tokenizers
     from tokenizers import models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

@@ -180,7 +180,7 @@ def facts_of(
     seconds: float,
     start: Path | None,
 ) -> dict[str, Any]:
-    """What the card says."""
+    """Return what the card says."""
     return {
         "wnids": list(WNIDS),
         "rho": recipe.rho,
@@ -201,7 +201,7 @@ def facts_of(
 
 
 def text_of(recipe: ClassifierRecipe) -> str:
-    """The head of the card."""
+    """Return the head of the card."""
     how = f" robustly ({recipe.way})" if recipe.way else ""
     how += " with strong augmentation" if recipe.strong else ""
     size = "" if recipe.side == SIDE else f" of {recipe.side} px"

@@ -65,7 +65,7 @@ def train_several(
 
 
 def one_model(parser: argparse.ArgumentParser, *, minutes: float) -> argparse.Namespace:
-    """The arguments of a recipe that trains one model on captioned scenes, with ``cache`` and ``device`` filled in."""
+    """Return the arguments of a recipe that trains one model on captioned scenes, with ``cache`` and ``device`` filled in."""
     import torch
 
     parser.add_argument("--out", type=Path, required=True, help="folder for the model's own folder")
@@ -83,7 +83,7 @@ def one_model(parser: argparse.ArgumentParser, *, minutes: float) -> argparse.Na
 
 
 def add_side(parser: argparse.ArgumentParser) -> None:
-    """The argument of the recipes that make models of two sizes."""
+    """Add the argument of the recipes that make models of two sizes."""
     parser.add_argument("--side", type=int, choices=(64, 128), default=64, help="pixels of an image's side (64)")
 
 

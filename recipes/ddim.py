@@ -31,7 +31,7 @@ LOW = 0.4
 
 
 def build(*, quick: bool) -> Any:
-    """The UNet2DModel of diffusers with attention at 8 × 8."""
+    """Return the UNet2DModel of diffusers with attention at 8 × 8."""
     from diffusers import UNet2DModel
 
     return UNet2DModel(
@@ -113,7 +113,7 @@ def measure(folder: Path, scenes: CaptionedScenes, device: str) -> dict[str, flo
 
 
 def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
-    """The UNet and seconds."""
+    """Return the UNet and seconds."""
     torch.manual_seed(0)
     model = build(quick=arguments.quick).to(device, memory_format=torch.channels_last)
     images = torch.from_numpy(scenes.images).to(device)

@@ -31,7 +31,7 @@ WIDTHS = {"channels": [48, 96, 160, 224], "layers": [1, 2, 2, 1], "stem_type": "
 
 
 def build(*, quick: bool) -> Any:
-    """A ResNet of timm with an output for every value of every factor."""
+    """Return a ResNet of timm with an output for every value of every factor."""
     import timm
 
     widths = {**WIDTHS, "channels": [16, 16, 32, 32]} if quick else WIDTHS
@@ -83,14 +83,14 @@ def frechet(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def load_judge(folder: Path, device: str) -> SceneClassifier:
-    """The classifier of a folder."""
+    """Return the classifier of a folder."""
     model = build(quick=json.loads((folder / "card.json").read_text())["quick"])
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return SceneClassifier(model, device)
 
 
 def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -> Any:
-    """The trained classifier."""
+    """Return the trained classifier."""
     torch.manual_seed(0)
     model = build(quick=arguments.quick).to(device, memory_format=torch.channels_last)
     images, centres, factors = (

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def batches(scenes: Scenes) -> list[list[NDArray[np.uint8]]]:
-    """The images, a few at a time."""
+    """Return the images, a few at a time."""
     return [list(scenes.images[start : start + BATCH]) for start in range(0, len(scenes), BATCH)]
 
 
@@ -71,7 +71,7 @@ def mean_iou(maps: NDArray[np.uint8], scenes: Scenes) -> float:
 
 
 def rewrite(folder: Path, metrics: dict[str, float], scenes: int) -> None:
-    """The metrics into config.json and the card; its text stays."""
+    """Write the metrics into config.json and the card; its text stays."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     facts = config["holdfast"]
     facts.setdefault("trained_with_renderer", facts.get("measured_with_renderer", 1))

@@ -71,7 +71,7 @@ def build(vocabulary_size: int, end: int, *, quick: bool) -> Any:
 
 
 def image_features(model: Any, batch: torch.Tensor) -> torch.Tensor:
-    """Unit vectors of RGB images NCHW in 0..1."""
+    """Return unit vectors of RGB images NCHW in 0..1."""
     output = model.get_image_features(pixel_values=(at_its_size(batch) - MEAN[0]) / STD[0])
     return functional.normalize(getattr(output, "pooler_output", output).float(), dim=-1)
 
@@ -84,7 +84,7 @@ def at_its_size(batch: torch.Tensor) -> torch.Tensor:
 
 
 def text_features(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Unit vectors of token ids, (n, length)."""
+    """Return unit vectors of token ids, (n, length)."""
     output = model.get_text_features(input_ids=ids, attention_mask=(ids != 0).long())
     return functional.normalize(getattr(output, "pooler_output", output).float(), dim=-1)
 
@@ -137,7 +137,7 @@ class Words:
         self.unknown = words.unk_token_id
 
     def with_gaps(self, ids: torch.Tensor) -> torch.Tensor:
-        """Some filler words unknown: prompts of other people's wording must not upset the oracle."""
+        """Return the ids with some filler words unknown: prompts of other people's wording must not upset the oracle."""
         hidden = (torch.rand(ids.shape, device=ids.device) < 0.1) & self.fillers[ids]
         return ids.masked_fill(hidden, self.unknown)
 
@@ -199,7 +199,7 @@ def measure(folder: Path, scenes: CaptionedScenes, device: str) -> dict[str, flo
 
 
 def worst(hits: NDArray[np.bool_], groups: NDArray[np.int64]) -> float:
-    """The lowest share of hits in any group."""
+    """Return the lowest share of hits in any group."""
     return min(float(hits[groups == group].mean()) for group in np.unique(groups))
 
 

@@ -58,12 +58,12 @@ SIZE = Size(train=60_000, test=4_800, epochs=30, batch=256, seconds=150)
 
 
 def build(recipe: Recipe) -> Any:
-    """The network, untrained."""
+    """Return the network, untrained."""
     return getattr(smp, recipe.architecture)(**recipe.model_args)
 
 
 def train(name: str, size: Size, *, cache: Path, checkpoints: Path | None = None) -> tuple[torch.nn.Module, float]:
-    """A trained segmenter on its device, and the seconds it took."""
+    """Return a trained segmenter on its device, and the seconds it took."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     recipe = RECIPES[name]
     images, targets = on_device(rendered("train", 0.0, size.train, cache=cache), device)
@@ -168,7 +168,7 @@ def make(name: str, size: Size, out: Path, work: Path) -> str:
 def facts_of(
     name: str, size: Size, model: torch.nn.Module, metrics: Mapping[str, float], seconds: float
 ) -> dict[str, Any]:
-    """What the card says, and how images are prepared."""
+    """Return what the card says, and how images are prepared."""
     return {
         "label_names": list(LABELS),
         "wnids": list(WNIDS),
@@ -187,7 +187,7 @@ def facts_of(
 
 
 def text_of(name: str) -> str:
-    """The head of the card."""
+    """Return the head of the card."""
     return f"""
 # {name}
 

@@ -72,7 +72,7 @@ SHAPES = {
 
 
 def build(channels: int, width: int, side: int, *, quick: bool) -> Any:
-    """A UNet of diffusers on the VQGAN's latents; told words by attention and the whole caption next to the time."""
+    """Return a UNet of diffusers on the VQGAN's latents; conditioned by attention and by the whole caption."""
     from diffusers import UNet2DConditionModel
 
     finest = "CrossAttn" if SHAPES[side].looks_closely else ""
@@ -93,7 +93,7 @@ def build(channels: int, width: int, side: int, *, quick: bool) -> Any:
 
 
 def held_back(factors: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """The combinations of class, background and material that training never shows: one in ten."""
+    """Return the combinations of class, background and material that training never shows: one in ten."""
     held: NDArray[np.bool_] = (7 * factors[:, 0] + 3 * factors[:, 1] + factors[:, 3]) % 10 == 0
     return held
 
@@ -182,7 +182,7 @@ class Judge:
             }
 
     def seen(self, images: list[NDArray[np.uint8]]) -> torch.Tensor:
-        """Unit features."""
+        """Return unit features."""
         with torch.inference_mode():
             batch = torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
             return torch.cat([image_features(self.model, part) for part in batch.split(256)])
@@ -201,7 +201,7 @@ class Judge:
 
 
 def asked(factors: NDArray[np.int64]) -> list[str]:
-    """The captions of the drawn world for rows of factors."""
+    """Return the captions of the drawn world for rows of factors."""
     named = [
         [values[at] for values, at in zip(captions.FACTORS.values(), row, strict=True)] for row in factors.tolist()
     ]
@@ -224,7 +224,7 @@ def drawn_alike(factors: NDArray[np.int64], side: int, seed: int) -> list[NDArra
 def measure(
     parts: EmbeddedParts, judges: list[Any], scenes: CaptionedScenes, count: int, guidances: tuple[float, ...]
 ) -> tuple[float, dict[str, Any]]:
-    """The best guidance on some prompts, and with it the shares the judges recognise on others.
+    """Return the best guidance on some prompts, and with it the shares the judges recognise on others.
 
     The first judge is the oracle; a second one was trained on drawn scenes alone.
     """

@@ -29,7 +29,7 @@ CHANNELS, NOISE = 32, 0.05
 
 
 def build(*, quick: bool) -> Any:
-    """The AutoencoderTiny of diffusers, eight pixels a cell."""
+    """Return the AutoencoderTiny of diffusers, eight pixels a cell."""
     from diffusers import AutoencoderTiny
 
     width = 16 if quick else 48
@@ -77,7 +77,7 @@ def measure(folder: Path, scenes: CaptionedScenes, device: str) -> dict[str, flo
 
 
 def train(arguments: argparse.Namespace, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
-    """The autoencoder and seconds."""
+    """Return the autoencoder and seconds."""
     torch.manual_seed(0)
     model = build(quick=arguments.quick).to(device, memory_format=torch.channels_last)
     images = torch.from_numpy(scenes.images).to(device)

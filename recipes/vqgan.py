@@ -38,7 +38,7 @@ VIEWED = 64
 
 
 def build(side: int, *, quick: bool) -> Any:
-    """The VQModel of diffusers, four pixels a code."""
+    """Return the VQModel of diffusers, four pixels a code."""
     from diffusers import VQModel
 
     return VQModel(
@@ -186,7 +186,7 @@ def measure(folder: Path, oracle: Any, words: Any, scenes: CaptionedScenes, devi
 
 
 def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, device: str) -> tuple[Any, float]:
-    """The VQGAN and seconds."""
+    """Return the VQGAN and seconds."""
     torch.manual_seed(0)
     vqgan = build(arguments.side, quick=arguments.quick)
     if arguments.start:
@@ -226,7 +226,7 @@ def train(arguments: argparse.Namespace, oracle: Any, scenes: CaptionedScenes, d
 
 
 def name_of(side: int) -> str:
-    """The folder of the VQGAN for images of this size."""
+    """Return the folder of the VQGAN for images of this size."""
     return "vqgan" if side == SIDE else f"vqgan{side}"
 
 

@@ -1,1 +1,1 @@
-"""The register of promises: every rate that docs/statistics states, simulated where the truth is known."""
+"""The register of promises: every rate that docs/statistics states, simulated if the truth is known."""

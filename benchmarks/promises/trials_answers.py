@@ -46,7 +46,7 @@ def share(rng: np.random.Generator, draws: int, *, truth: float, n: int) -> Coun
 
 
 def accuracy(rng: np.random.Generator, draws: int, *, average: str = "macro", **world: Any) -> Counted:
-    """The accuracy under the last condition (the pasted one, where there are donors)."""
+    """The accuracy under the last condition (the pasted one, if there are donors)."""
     rows = []
     for _ in range(draws):
         made = answers_world(rng, **world)

@@ -49,7 +49,7 @@ def answers_world(
 
     Args:
         rng: random numbers.
-        drops: of the conditions; the last ones are pasted where there are donors.
+        drops: of the conditions; the last ones are pasted if there are donors.
         photos: number of images, spread over the classes.
         classes: number of classes.
         sizes: images of each class, in place of the two above.

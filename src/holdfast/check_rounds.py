@@ -35,7 +35,7 @@ BUDGETS = "300 (answers), 10min, 90s, or 5@0.002 (money, and the price of an ans
 
 @dataclass(frozen=True)
 class Budget:
-    """What a check may use: answers of the model, or seconds; infinite where neither is limited."""
+    """What a check may use: answers of the model, or seconds; infinite if neither is limited."""
 
     answers: float = float("inf")
     seconds: float = float("inf")

@@ -44,7 +44,7 @@ def _thousandths(value: float) -> str:
 
 
 class Bar(NamedTuple):
-    """A line of a small chart: a name, an estimate and its 95 % interval, and the truth where it is known."""
+    """A line of a small chart: a name, an estimate and its 95 % interval, and the truth if it is known."""
 
     name: str
     value: float
@@ -186,7 +186,7 @@ def _walks(out: Path, size: DemoSize, progress: Progress) -> list[PartCard]:
         f"of its accuracy is left to {bars[0].name} on images that a generator changed step by step so that it errs, "
         "counting only those that a second, larger model still recognises.",
         "The papers call this share foundation model-oriented robustness, FMR, and the second model (here a CLIP) the "
-        "oracle. An interval reaches above 100 where few images were walked.",
+        "oracle. An interval reaches above 100 if few images were walked.",
         _reported(results, DRAWN_WORLD, progress), bars, "per cent of the accuracy that is left; 100 is all of it",
         reference=1.0,
     )]  # fmt: skip

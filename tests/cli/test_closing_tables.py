@@ -1,4 +1,4 @@
-"""The tables that eval and train print when they end: a line per condition, with parameters where it has several."""
+"""The tables that eval and train print when they end: a line per condition, with parameters if it has several."""
 
 from __future__ import annotations
 

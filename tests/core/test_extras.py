@@ -177,7 +177,7 @@ NEEDING_MORE = [
     (("data", "check", "{tmp}/scans"), "dicom"),
     (("eval", "s3://nowhere/photos", "--models", "embedded:resnet_rho95", "--out", "{out}"), "s3"),
 ]  # fmt: skip
-"""Commands, and the extras that may be named where the core alone is installed."""
+"""Commands, and the extras that may be named if the core alone is installed."""
 
 CALLS = """
 import contextlib, io, json, multiprocessing.util, os, sys

@@ -16,7 +16,7 @@ _APP: Any = typer.main.get_command(app)
 
 
 def find(words: list[str]) -> tuple[Any, list[str]]:
-    """The verb (with its second word, where it has one) of ``holdfast VERB …``, and the words after it."""
+    """The verb (with its second word, if it has one) of ``holdfast VERB …``, and the words after it."""
     command, rest = _APP, words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         if rest[0] not in command.commands and leaf_of(command) is not command:

@@ -73,4 +73,4 @@ def test_every_class_name_is_defined_once() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path}:{node.lineno}")
     repeated = {name: where for name, where in places.items() if len(where) > 1 and name not in SAME_CLASS_NAME}
-    assert repeated == {}, "rename one of each pair, or unite them where they are the same idea"
+    assert repeated == {}, "rename one of each pair, or unite them if they are the same idea"

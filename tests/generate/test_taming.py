@@ -271,7 +271,7 @@ def test_other_files_get_one_sentence(tmp_path: Path, checkpoint: Path) -> None:
     with zipfile.ZipFile(empty, "w") as archive:
         archive.writestr("nothing", "")
     for file, sentence in [
-        (other, "no encoder and codebook"),
+        (other, "expected its names of an encoder"),
         (numbers, "holds no state dict"),
         (part, "not a VQGAN that can be used"),
         (broken, "not a file of weights"),

@@ -12,7 +12,7 @@ from tiny_diffusion import ddim, tiny_parts
 
 
 class Toy:
-    """A colour that follows from prompt and seed; black or failing where a test says so."""
+    """A colour that follows from prompt and seed; black or failing if a test says so."""
 
     name = "toy:"
 

@@ -277,7 +277,7 @@ def test_without_masks_everything_is_skipped(spec: SynthSpec, out: Path, photos:
 
 
 class Flat:
-    """Blank for even seeds, noise for odd ones; fails where the prompt says so."""
+    """Blank for even seeds, noise for odd ones; fails if the prompt says so."""
 
     name, fingerprint = "flat", "1"
 

@@ -206,7 +206,7 @@ def test_modes_of_a_hard_set_are_of_its_valid_images(hard: Path, tmp_path: Path)
     rows = found.by_model.set_index(["model", "mode"])
     assert rows.loc[(drawn_pool.SURROGATES[1], "background"), "answers"] > 0
     assert "goes with the background" in page.read_text(encoding="utf8")
-    lead = page.read_text(encoding="utf8").partition("An answer goes with")[0]
+    lead = page.read_text(encoding="utf8").partition("A wrong answer goes with")[0]
     assert TARGET.partition(":")[2] in lead.rpartition("wrong answers of")[2]
     assert not any(f"wrong answers of {one.partition(':')[2]}" in lead for one in drawn_pool.SURROGATES)
     mining = (hard / "mining" / "report" / "index.html").read_text(encoding="utf8")

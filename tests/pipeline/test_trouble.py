@@ -279,7 +279,7 @@ def test_nothing_made_is_no_success(verb: str, photos: Path, tmp_path: Path) -> 
             (photos / tree / old).rename(photos / tree / new)
     for path in photos.rglob("images/*/*.png"):
         path.write_bytes(b"no image")
-    for _ in range(2):  # also where all of it is stored already
+    for _ in range(2):  # also if all of it is stored already
         said = run(*OUT_OF_NOTHING[verb].format(photos=photos).split(), "--out", tmp_path / "out", "-q", code=2)
         assert re.search(
             r"(could be made|no answer at all): \d+ errors, the first: .*(is not an image|no class)", said.stderr

@@ -1,4 +1,4 @@
-"""The section on common corruptions, where there are some."""
+"""The section on common corruptions, if there are some."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def one_by_one(condition, images, masks, donors, donor_masks, ids, seed):
 
 
 def hold(condition, got, expected, *, same_size):
-    """Bit-identical where that is promised, else within 1 of 255 on 99.9 % of the pixels."""
+    """Bit-identical if that is promised, else within 1 of 255 on 99.9 % of the pixels."""
     assert got.dtype == np.uint8 and got.shape == expected.shape
     if condition.scenario in EXACT or (condition.scenario == "random_background" and same_size):
         assert np.array_equal(got, expected), condition

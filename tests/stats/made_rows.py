@@ -27,7 +27,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def table(rows: list[Mapping[str, Any]]) -> pa.Table:
-    """Fill in what a test does not care about. ``correct`` doubles as ``correct_restricted`` where that is missing."""
+    """Fill in what a test does not care about. ``correct`` doubles as ``correct_restricted`` if that is missing."""
     filled = []
     for number, row in enumerate(rows):
         one = {**DEFAULTS, **row, "row_id": str(number)}

@@ -70,7 +70,7 @@ class Storm:
     # The world and the folder that commands write to
 
     def make_world(self) -> None:
-        """Make what commands read, where it is not there yet."""
+        """Make what commands read, if it is not there yet."""
         if self._spare.exists():
             self._restore_world()
             return

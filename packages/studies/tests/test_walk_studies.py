@@ -156,7 +156,7 @@ def test_oracle_swap_judges_the_same_images(tmp_path: Path) -> None:
     frames = frames.join(rows[["model", "sample_id", "oracle"]].astype(str), on="row_id")
     images = frames.drop_duplicates(["model", "sample_id", "step"])
     assert set(pairs["images"]) == {len(images)}
-    # What the two saw in their walks, where both were shown the image, must be what the study let them say again.
+    # What the two saw in their walks, if both were shown the image, must be what the study let them say again.
     said = frames.pivot_table(
         index=["model", "sample_id", "step"], columns="oracle", values="accepted", aggfunc="first", observed=True
     )

@@ -67,7 +67,7 @@ class U2NetP:
             return nothing(image)
         height, width = image.shape[:2]
         enlarged = cv2.resize((fused - low) / (high - low), (width, height), interpolation=cv2.INTER_LINEAR)
-        # The fused map is nearly always decided, also where it is wrong; whether the coarser maps agree is more
+        # The fused map is nearly always decided, also if it is wrong; whether the coarser maps agree is more
         # informative. Not normalised: a network that sees nothing anywhere should say so.
         agreed = maps.mean(axis=0)
         soft = np.asarray(cv2.resize(agreed, (width, height), interpolation=cv2.INTER_LINEAR), np.float32)

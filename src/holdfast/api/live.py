@@ -54,7 +54,7 @@ def is_name(value: Any) -> bool:
 def write_data(value: Any, out: Path, class_names: Sequence[str] | str = ()) -> tuple[str, tuple[str, ...]]:
     """Write a dataset's images, masks and manifest below ``out``; return its name for verbs, and its classes.
 
-    Labels that are numbers are places in the dataset's own classes, or in ``class_names`` where it has none.
+    Labels that are numbers are places in the dataset's own classes, or in ``class_names`` if it has none.
     """
     data, folder = _read(value), out / IN_MEMORY
     names = data.classes or output_names(class_names)

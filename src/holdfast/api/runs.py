@@ -142,7 +142,7 @@ def mine(
         values = mined.tables["rates_nuisance"]["value"].astype(str)
         has_backgrounds = values[values.str.startswith("background: ")].nunique() > 1
         if has_backgrounds and spec.oracle.startswith("clip:"):
-            # An oracle with a text tower can say what surrounds the object where the prompt does not.
+            # An oracle with a text tower can say what surrounds the object if the prompt does not.
             reads = specs.ModesSpec(words="prompts", oracle=spec.oracle, device=spec.device)
         why = measure(gather(mined.path, reads, progress=progress), seed=spec.seed)
         build(mined.path, pictures=pictures_of(mined.path), modes=why)

@@ -17,7 +17,7 @@ from holdfast.core.lazy import torch
 from holdfast.core.names import unknown
 from holdfast.core.protocols import Classifier, DifferentiableClassifier
 
-COARSE = 4  # cells a side below which a grid is passed over for an earlier one, where there is any
+COARSE = 4  # cells a side below which a grid is passed over for an earlier one, if there is any
 MAX_PREFIX = 16  # class and register tokens before those of the image
 _INSIDE_ATTENTION = re.compile(r"(^|\.)[^.]*(attn|attention)[^.]*\.", re.IGNORECASE)
 _ENCODERS = ("encoder", "backbone")

@@ -11,7 +11,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.lazy import torch
 from holdfast.core.names import parse_name, split_list, unknown
 
-PARTS = 7  # windows that fit next to each other across an image, where no size is given
+PARTS = 7  # windows that fit next to each other across an image, if no size is given
 
 
 def occlusion(

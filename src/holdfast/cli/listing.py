@@ -1,4 +1,4 @@
-"""What commands print: tables, progress (a bar, or plain lines where there is no terminal), and what is installed."""
+"""What commands print: tables, progress (a bar, or plain lines if there is no terminal), and what is installed."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def _sentence(error: BaseException) -> str:
     if out_of_memory(error):
         return f"{OUT_OF_MEMORY} ({first_line(error)})"
     text = text_of(error)
-    if _WRITER.search(text):  # torch's writer says no more where a disk is full
+    if _WRITER.search(text):  # torch's writer says no more if a disk is full
         return f"a file could not be written, perhaps because the disk is full ({first_line(error)}); {_GO_ON}"
     for phrase, number in _PHRASES.items():
         if phrase in text.lower():

@@ -41,13 +41,13 @@ class Hook:
     """
 
     def on_run_begin(self, run: BegunRun) -> None:
-        """Called once models and data are known, and before the first row is made."""
+        """Run once models and data are known, before the first row is made."""
 
     def on_rows(self, run: BegunRun, rows: Any) -> None:
-        """Called after each step that made rows; ``rows``: an Arrow dataset of the files that were written."""
+        """Run after each step that made rows; ``rows``: an Arrow dataset of the files that were written."""
 
     def on_run_end(self, run: BegunRun) -> None:
-        """Called after the last row; not called if the command stops with an error."""
+        """Run after the last row, unless the command stops with an error."""
 
 
 def call_hooks(hooks: Iterable[Hook], method: str, *arguments: Any) -> None:

@@ -209,7 +209,7 @@ Key = tuple[str, str | None, str | None]  # the columns ``condition``, ``variant
 
 
 def condition_name(scenario: str, variant: str | None = "", parameters: str | None = "") -> str:
-    """Return ``blur_background@released``, and the parameters after a space where some are given."""
+    """Return ``blur_background@released``, and the parameters after a space if some are given."""
     name = scenario if not variant or variant in PLAIN_VARIANTS else f"{scenario}@{variant}"
     return f"{name} {parameters}" if parameters else name
 

@@ -170,7 +170,7 @@ def _fused_layer(convolution: Any, kind: str) -> torch.nn.Module:
     activation, numbers = _ONEDNN[kind]
 
     class Fused(torch.nn.Module):
-        """Convolution, addition of another image (where there is one) and ReLU."""
+        """Convolution, addition of another image (if there is one) and ReLU."""
 
         def __init__(self) -> None:
             super().__init__()

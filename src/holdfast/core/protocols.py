@@ -51,7 +51,7 @@ class Context(Protocol):
     def target(self, mask: Mask) -> tuple[str, Mask]:
         """Return the name and the pixels of the object that conditions about one object are about.
 
-        The same for all of them; '' and ``mask`` itself where the dataset has no separate objects.
+        The same for all of them; '' and ``mask`` itself if the dataset has no separate objects.
         """
 
     def memo(self, key: object, make: Callable[[], Any]) -> Any:
@@ -293,7 +293,7 @@ class TrueObject:
     problem: str = ""  # why the annotation cannot be used, or ''
 
     def pixels(self, height: int, width: int) -> Mask:
-        """Return the object's pixels, HW bool: its mask, or its whole box where there is none."""
+        """Return the object's pixels, HW bool: its mask, or its whole box if there is none."""
         if self.mask is not None:
             return self.mask.load(height, width)
         mask = np.zeros((height, width), np.bool_)

@@ -13,7 +13,7 @@ try:
 except ImportError:  # Windows
     locks = None
 
-_PAUSE = 0.05  # seconds between two attempts where the system cannot wait for a lock
+_PAUSE = 0.05  # seconds between two attempts if the system cannot wait for a lock
 
 
 def lock_file(file: IO[Any], *, wait: bool) -> bool:

@@ -83,7 +83,7 @@ class Sample:
 
     ``sample_id`` is unique in its collection and survives moving the folder; ``source_id`` names the original
     image, so that several renderings of one image share it: the cluster of every paired statistic. ``objects`` are
-    known where the dataset has boxes.
+    known if the dataset has boxes.
     """
 
     sample_id: str
@@ -138,7 +138,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class LabelSpace:
-    """A model's outputs in order: names (several may be joined by ", ") and WordNet ids where they are known."""
+    """A model's outputs in order: names (several may be joined by ", ") and WordNet ids if they are known."""
 
     names: tuple[str, ...]
     wnids: tuple[str, ...] = ()

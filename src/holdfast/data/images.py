@@ -57,7 +57,7 @@ def decode_image(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
 
 
 def decode_image_with_alpha(data: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> Image:
-    """Return the image like ``decode_image``, but as RGBA where the file has transparency."""
+    """Return the image like ``decode_image``, but as RGBA if the file has transparency."""
     from holdfast.data import native  # which decodes with this module
 
     if native.is_native_only(data):
@@ -272,7 +272,7 @@ class TarImage(InTar, EncodedImage):
 
 @dataclass(frozen=True, slots=True)
 class PublishedImage(EncodedImage):
-    """An image file of a published benchmark; reading fails where its bytes are not the published ones."""
+    """An image file of a published benchmark; reading fails if its bytes are not the published ones."""
 
     path: str | Path
     sha256: str

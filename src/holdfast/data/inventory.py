@@ -44,7 +44,7 @@ class Inventory:
     photos: int
     classes: Mapping[str, int]  # label → number of images
     masked: Mapping[str, int]  # label → number of images with a mask
-    splits: Mapping[str, int]  # split → number of images, where there are splits
+    splits: Mapping[str, int]  # split → number of images, if there are splits
     conditions: Mapping[str, int]  # condition → number of images
     formats: Mapping[str, int]  # format of the files → number
     sizes: Mapping[str, int]  # "width × height" → number, the commonest first

@@ -162,7 +162,7 @@ class _Outputs:
         return list(dict.fromkeys(self.space.names[min(self.by_name[key])] for key in keys))
 
     def hint(self, name: str) -> str:
-        """Return what may help where no output is called so."""
+        """Return what may help if no output is called so."""
         if self.is_unnamed:
             if len(self.space) in (IMAGENET_OUTPUTS, IMAGENET_OUTPUTS + 1):
                 return f"its {len(self.space)} outputs have no names; if they are ImageNet's: MODEL?labels=imagenet"

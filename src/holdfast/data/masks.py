@@ -39,7 +39,7 @@ def decode_mask(
     - ``void=N``: the same with N for void instead of 255.
     - ``alpha``: alpha of 128 and more.
     - ``red``: pixels whose red leads green and blue clearly.
-    - ``auto``: alpha where some pixel is not opaque; coloured palettes as index; red on black as red; the rest as grey.
+    - ``auto``: alpha if some pixel is not opaque; coloured palettes as index; red on black as red; the rest as grey.
       A greyscale label map that uses 255 for void cannot be distinguished from a 0/255 mask: name ``index`` for those.
     Raises SampleError: unreadable, of another size, or of colours that no rule covers.
     """

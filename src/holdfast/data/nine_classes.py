@@ -18,7 +18,7 @@ RANGES = {
 
 
 def in_nine_classes(collection: Collection, labels: str | Path | None) -> Collection:
-    """Return the collection in the nine super-classes where the label option asks for them, else as it is.
+    """Return the collection in the nine super-classes if the label option asks for them, else as it is.
 
     A class is found by its own name (``dog``), by its WordNet id or ImageNet index, or by a name of an ImageNet class
     (``tabby``). Images of all other classes are left out, and a problem of the collection says how many.

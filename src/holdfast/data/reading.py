@@ -84,7 +84,7 @@ def text_options(name: Name, known: Iterable[str]) -> dict[str, str]:
 
 
 def chosen(text: str, available: Iterable[str], what: str) -> list[str]:
-    """Return the names of a comma list, or all available ones where it is empty; UserError for unknown names."""
+    """Return the names of a comma list, or all available ones if it is empty; UserError for unknown names."""
     known = list(available)
     names = split_list(text) or known
     for name in names:
@@ -367,7 +367,7 @@ def finish(
 ) -> Collection:
     """Return the collection, with the masks of a folder where one is given; UserError if it has no sample.
 
-    ``classes`` gives the order of classes (sorted by name where there is none); those without a sample are left out
+    ``classes`` gives the order of classes (sorted by name if there is none); those without a sample are left out
     and become problems. ``empty``, ``object_classes`` and ``separator`` are those of ``Collection``; ``joining`` holds
     further arguments of ``attach_masks``.
     """

@@ -119,7 +119,7 @@ def tar_images(path: Path) -> dict[str, bytes]:
 def write_parquet_shard(path: Path, files: Sequence[File], classes: Sequence[str] = ()) -> int:
     """Write a Parquet file that the ``datasets`` library opens, with ``image`` and ``mask`` as its Image feature.
 
-    The facts are the other columns. ``label`` is text, or a ClassLabel where the classes are given.
+    The facts are the other columns. ``label`` is text, or a ClassLabel if the classes are given.
     """
     facts = [dict(file[0]) for file in files]
     if classes:

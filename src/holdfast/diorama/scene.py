@@ -103,7 +103,7 @@ def draw_scene(
     # how strongly class and background go together, 0..1; ``Contexts`` says the same of textures, materials and
     # colours.
     context: float | Contexts = 0.0,
-    label: str | None = None,  # the class; any of the twelve where it is not given
+    label: str | None = None,  # the class; any of the twelve if it is not given
 ) -> Scene:
     """Draw every factor."""
     if split not in SPLITS:

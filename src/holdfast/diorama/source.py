@@ -120,7 +120,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
     Options: ``n`` scenes (240), ``size`` in pixels (64), ``seed`` (0), ``context`` of the background (0), and
     ``texture_context`` (0), ``material_context`` (0), ``colour_context`` (0.3), all in 0..1. ``objects=1..5`` draws
-    scenes of one to five objects with a box and a mask each, 128 pixels wide where no size is given; ``objects=0..5``
+    scenes of one to five objects with a box and a mask each, 128 pixels wide if no size is given; ``objects=0..5``
     has images without any, too.
     """
     if masks is not None:

@@ -174,7 +174,7 @@ class Processes(Generic[Shard, Result]):
         self._scriptless = scriptless
 
     def submit(self, shard: Shard) -> Future[Result]:
-        """Submit a shard; its result raises BrokenProcessPool where a process was killed."""
+        """Submit a shard; its result raises BrokenProcessPool if a process was killed."""
         with _workers_deaf_to_ctrl_c(), _without_script() if self._scriptless else nullcontext():
             return cast(Future[Result], self._pool.submit(_do, shard))
 

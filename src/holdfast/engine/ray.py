@@ -191,7 +191,7 @@ class RayExecutor:
                     cores = max(core_count(), math.ceil(self._most * self._cpus))
                     local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
                     self._logs = ray.init("local", **local, **quiet).address_info["session_dir"]
-        except Exception as error:  # Ray raises nothing more special where a busy machine takes too long to start one
+        except Exception as error:  # Ray raises nothing more special if a busy machine takes too long to start one
             where = f"the Ray cluster at {self._address}" if self._address else "a Ray cluster on this machine"
             raise UserError(f"{where} does not answer ({_reason(error)}); {_HINT}") from error
         self._ours = True

@@ -188,7 +188,7 @@ def _sees(path: Path) -> bool:
 
 
 def _placed(error: Exception, machine: str) -> Exception:
-    """Return an error with the machine's name where it is not the command's: credentials may be missing there."""
+    """Return an error with the machine's name if it is not the command's: credentials may be missing there."""
     here = socket.gethostname()
     if type(error) is not UserError or here == machine or here in str(error):
         return error
@@ -196,7 +196,7 @@ def _placed(error: Exception, machine: str) -> Exception:
 
 
 def portable(error: Exception) -> Exception:
-    """Return the error with the worker's traceback as a note, or its text where it cannot be pickled."""
+    """Return the error with the worker's traceback as a note, or its text if it cannot be pickled."""
     error.add_note(f"in a Ray worker:\n{traceback.format_exc()}")
     with suppress(Exception):
         if type(opened(sealed(error))) is type(error):

@@ -141,7 +141,7 @@ def load_taming(file: Path) -> Any:
     state = {key: value for key, value in read_weights(file)[0].items() if key.startswith(_PARTS)}
     if "quantize.embedding.weight" not in state or "encoder.conv_in.weight" not in state:
         raise UserError(
-            f"{file.name} holds no VQGAN of taming-transformers: it has no encoder and codebook by its names"
+            f"{file.name} is not a VQGAN of taming-transformers: expected its names of an encoder and a codebook"
         )
     try:
         model = _build(state)

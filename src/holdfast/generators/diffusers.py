@@ -162,7 +162,7 @@ class DiffusersImageMaker:
 
 
 def _images(answer: Any) -> list[Image]:
-    """Turn a pipeline's answer (NCHW in 0..1, or NHWC) into images; black where a number is not finite."""
+    """Turn a pipeline's answer (NCHW in 0..1, or NHWC) into images; black if a number is not finite."""
     if isinstance(answer, list):
         return [np.array(picture.convert("RGB")) for picture in answer]
     batch = answer if isinstance(answer, torch.Tensor) else torch.from_numpy(np.asarray(answer)).permute(0, 3, 1, 2)

@@ -49,7 +49,7 @@ class Victim:
     """The model as attacks see it."""
 
     # foolbox's model, from a batch NCHW in 0..1 to scores: for every class of the dataset that of its best output,
-    # then, where all outputs compete, those of the others.
+    # then, if all outputs compete, those of the others.
     model: Any
 
     def right(self, batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -151,7 +151,7 @@ def load(name: Name, *, device: str, classes: Sequence[str] | None = None) -> Py
     A callable gets a list of HWC uint8 RGB images and returns probabilities or logits, (n, labels), or a list of class
     names (None if it has no answer). ``labels`` is an attribute of it, a list of names, or ``labels=FILE``; one that
     answers with names may go without and is then given the dataset's classes. Its own ``fingerprint`` is used
-    where it has one, else the source of its module and all weights that the object holds. The working directory is
+    if it has one, else the source of its module and all weights that the object holds. The working directory is
     importable. Option: ``outputs=auto|logits|probabilities``. For networks see ``_network``.
     """
     target, source = find_attribute(name)
@@ -349,7 +349,7 @@ def _exposed(target: Any) -> Any:
 
 
 def _is_module(target: Any, test: Callable[[Any, Any], bool]) -> bool:
-    torch: Any = sys.modules.get("torch")  # where no one has imported torch, nothing is a module of it
+    torch: Any = sys.modules.get("torch")  # if no one has imported torch, nothing is a module of it
     return torch is not None and test(target, torch.nn.Module)
 
 

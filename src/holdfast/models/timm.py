@@ -105,7 +105,7 @@ def from_config(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def described(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the order of channels where it is not the usual one, so that other models keep their fingerprints."""
+    """Return the order of channels if it is not the usual one, so that other models keep their fingerprints."""
     return {"channels": "bgr"} if config.get("channels") == "bgr" else {}
 
 

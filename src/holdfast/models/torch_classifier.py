@@ -50,7 +50,7 @@ class Preprocessing:
     std: tuple[float, ...]
     crops_centre: bool  # whether the short side is resized and the middle kept
     description: Mapping[str, Any]  # JSON that changes whenever the result could; part of the model's fingerprint
-    # the transform but for the mean and the deviation, where it is nothing else; None if it is more.
+    # the transform but for the mean and the deviation, if it is nothing else; None if it is more.
     geometry: Geometry | None = None
     channels: str = "rgb"  # bgr: the model takes what ``transform`` returns with its channels turned round
     unclear: str = ""  # why mean and std are unknown, so that only ``transform`` leads to the network; usually empty

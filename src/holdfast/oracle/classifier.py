@@ -167,7 +167,7 @@ def load(name: Name, resources: Resources) -> Oracle:
 def load_clip(name: Name, resources: Resources) -> Oracle:
     """Load ``clip:ARCHITECTURE@WEIGHTS?template=an image of {class}``; ``clip:embedded`` for drawn scenes.
 
-    Prompts take a class's first other name where the dataset gives one, else its own, underscores as spaces.
+    Prompts take a class's first other name if the dataset gives one, else its own, underscores as spaces.
     """
     rule, options = take_rule(name)
     embedded = name.name == "embedded"

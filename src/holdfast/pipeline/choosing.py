@@ -269,7 +269,7 @@ def recorded_sizes(runs: Sequence[Run]) -> dict[str, ModelCost]:
 def recorded_costs(
     runs: Sequence[Run], spec: ChooseSpec, count: Callable[[], Counts]
 ) -> tuple[dict[str, ModelCost], str]:
-    """Return size and speed of the models: parameters as runs recorded them, and times where they are asked for."""
+    """Return size and speed of the models: parameters as runs recorded them, and times if they are asked for."""
     recorded = recorded_sizes(runs)
     if spec.speed == NONE:
         return recorded, ""

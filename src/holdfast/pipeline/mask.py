@@ -37,7 +37,7 @@ MASKS = plain_schema(
 )
 """``area``: share of the image."""
 
-KEPT = "the dataset's own"  # stands for the mask maker where there was none
+KEPT = "the dataset's own"  # stands for the mask maker if there was none
 
 
 def make_masks(

@@ -96,7 +96,7 @@ def sections(choice: ModelChoice, recommendation: Recommendation) -> list[Sectio
     first.parts = [_ranked(choice, short, recommendation), _models(choice, short)]
     costs = Section("costs", "Accuracy against cost", parts=_fronts(choice, short))
     costs.lead = [
-        "A model is on the front where no other is at least as accurate for at most its cost. The share of resamples "
+        "A model is on the front if no other is at least as accurate for at most its cost. The share of resamples "
         "in which it is says how sure that is; costs are taken as measured."
     ]
     return [first, costs, _weights(choice, short)]

@@ -134,7 +134,7 @@ def _findings(asked: Questions) -> list[str]:
     pulled = asked.table[(asked.table["position_bias_low"] > 0) | (asked.table["position_bias_high"] < 0)]
     return texts + [
         f"{asked.short[row['model']]} prefers options in one place ({KINDS[row['kind']]}): it is right in "
-        f"{percent(row['first_place'])} where the truth is in the first half and in "
+        f"{percent(row['first_place'])} if the truth is in the first half and in "
         f"{percent(row['second_place'])} where it is in the second."
         for row in pulled.to_dict("records")[:3]
     ]

@@ -56,7 +56,7 @@ for _part in ("object", "background"):
 
 
 def texture_of(donor: Donor) -> tuple[Image, bool]:
-    """Return the largest rectangle inside the donor's object, or its box where that is small; and whether neither.
+    """Return the largest rectangle inside the donor's object, or its box if that is small; and whether neither.
 
     A donor without a mask is taken whole.
     """

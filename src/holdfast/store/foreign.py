@@ -55,7 +55,7 @@ def read_coded(data: bytes, schema: pa.Schema, name: str, check: Callable[[pq.Fi
     """Return the table as the file has it; a UserError says why it cannot be read."""
     # Texts stay dictionaries, so that one long text in a million rows is not a million long texts. ``data``: the file.
     # ``schema``: which columns hold texts. ``name``: of the file, for sentences. ``check``: called with what the file
-    # says of itself and how many bytes its pages unpack to, before any is unpacked; raises where the columns are not
+    # says of itself and how many bytes its pages unpack to, before any is unpacked; raises if the columns are not
     # those of the schema.
     try:
         unpacked = check_size(data, name)

@@ -59,7 +59,7 @@ def compare(
 ) -> tuple[Bits, Bits]:
     """Return which rows of a table are planned, and which planned ids are stored, each in their order."""
     # ``planned``: ids, some at a time. ``failed``: rows with such a status do not count as stored. ``key``: the columns
-    # that ids are made of, where they are not the table's own.
+    # that ids are made of, if they are not the table's own.
     counts = [0, 0]
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(table.folder)) as file:
         runs = _Runs(file)
@@ -93,7 +93,7 @@ def by_file(table: Parts, flags: Bits) -> Iterator[tuple[Path, NDArray[np.bool_]
 def table_ids(
     table: Parts, failed: Sequence[str] = (), key: Sequence[str] = ()
 ) -> Iterator[tuple[list[str], NDArray[np.uint64] | int]]:
-    """Yield the ids of a table and which of them failed; where several columns name a row, their values joined by |."""
+    """Yield the ids of a table and which of them failed; if several columns name a row, their values joined by |."""
     named = key or table.key
     columns = [*named, *(["status"] if failed else [])]
     for path in table.paths():  # a dataset would remember what each says of itself: 200 MB for two thousand of them
@@ -110,7 +110,7 @@ def _among(column: pa.Array, values: Sequence[str]) -> NDArray[np.bool_]:
 
 
 class _Runs:
-    """Records in a file: sorted runs, and where in each of them the ids begin whose first byte is 0, 1, … 256."""
+    """Sorted records in a file, with an index of each run by the first byte of the id."""
 
     def __init__(self, file: tempfile.SpooledTemporaryFile[bytes]) -> None:
         self._file, self._edges, self._written = file, list[NDArray[np.int64]](), 0

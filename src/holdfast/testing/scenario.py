@@ -149,7 +149,7 @@ def _check_promise(
 
 
 def _check_random(definition: Scenario, condition: Condition) -> None:
-    """Check that a scenario that uses its generator, or declares donors, shows it."""
+    """Check that other seeds or donors change the image of a scenario that declares them."""
     image, mask = _example(64, 48, seed=0)
     spy = _rng(1)
     untouched = spy.bit_generator.state

@@ -294,7 +294,7 @@ def _write_report(run: Run, stage: Path) -> None:
 
 
 def _renumbered(text: str) -> str:
-    """Number the gradients of a chart within its file; the chart library counts through a process's life."""
+    """Renumber the gradients of a chart within its file; the chart library counts through a process's life."""
     numbers: dict[str, str] = {}
     return _GRADIENT.sub(lambda match: numbers.setdefault(match.group(), f"gradient_{len(numbers)}"), text)
 

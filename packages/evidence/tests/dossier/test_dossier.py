@@ -97,7 +97,7 @@ def test_a_map_names_chapter_and_page(tmp_path):
     document = Document("t", "s", [Chapter("One", [Grid("map", ["x"], words)]), Chapter("Two", ["y"])], [])
     source = as_text(document, "typ")
     assert source.count("<chapter-2>") == 3 and '" (chapter 2, page "' in source
-    assert typst.compile(source.encode(), format="svg")  # which fails where a chapter that is named is not there
+    assert typst.compile(source.encode(), format="svg")  # which fails if a chapter that is named is not there
 
 
 @pytest.mark.parametrize(("margin", "decided"), [(0.9, "passed"), (1e-6, "undecided")])

@@ -59,7 +59,7 @@ def with_list(questions: Sequence[VoteQuestion], classes: Sequence[str]) -> tupl
 
 
 def default_rule(questions: Sequence[VoteQuestion]) -> str:
-    """Return the rule of questions that come without one: yes to any; to all where one of them is not graded."""
+    """Return the rule of questions that come without one: yes to any; to all if one of them is not graded."""
     joint = "|" if all(question.graded for question in questions) else "&"
     return joint.join(question.id for question in questions)
 
@@ -120,7 +120,7 @@ class Settings:
     at_least: int = 6  # of people_per_image, who answer as the rule wants
     seed: int = 0
     stop: str = "never"  # or when-decided: no more votes on an image whose verdict cannot turn any more
-    questions: Sequence[dict[str, Any]] = ()  # those of the campaign, where they are not its kind's
+    questions: Sequence[dict[str, Any]] = ()  # those of the campaign, if they are not its kind's
 
     def __post_init__(self) -> None:
         """Refuse settings that no task can be made with."""

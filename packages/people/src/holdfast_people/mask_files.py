@@ -96,7 +96,7 @@ def match_entries(entries: Iterable[MaskEntry], paths: Sequence[str]) -> tuple[d
     """Return which entry belongs to which image (by place), and the paths of entries without an image.
 
     The folders need not be the same: an entry is that of the image whose path, less its suffix, shares most of its last
-    parts with it, the name at least; where two share as many, that with the same suffix, and else it is neither's. The
+    parts with it, the name at least; if two share as many, that with the same suffix, and else it is neither's. The
     later of two entries for an image counts.
     """
     by_name: dict[str, list[int]] = defaultdict(list)

@@ -59,7 +59,7 @@ def open_set(
     """Take a dataset's masks into the database, or update them; return the number of the set.
 
     Masks come from the folder (what ``holdfast mask`` made, with its confidences, or any tree that ``eval --masks``
-    reads) or else from the dataset itself; where there is none, the image waits for one, and ``name_file`` says its
+    reads) or else from the dataset itself; if there is none, the image waits for one, and ``name_file`` says its
     path. Afterwards the folder has a PNG for every mask.
     """
     folder = folder.expanduser().resolve()

@@ -65,7 +65,7 @@ class Version:
     created_at: float
 
     def mask(self) -> Mask:
-        """The mask as HW bool."""
+        """Return the mask as HW bool."""
         return decode_coco({"size": [self.height, self.width], "counts": self.counts}, self.height, self.width)
 
 

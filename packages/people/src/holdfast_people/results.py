@@ -26,7 +26,7 @@ _THREADS = 4
 
 @dataclass(frozen=True)
 class Seen:
-    """An image as its source has it now: nothing if it is gone, no hashes where it cannot be read."""
+    """An image as its source has it now: nothing if it is gone, no hashes if it cannot be read."""
 
     sample: Sample | None = None
     sha256: str = ""

@@ -126,7 +126,7 @@ class ReviewPool:
 
     reference: str  # what reads them again, wherever the server is started from
     collection: Collection  # as it was read
-    originals: Collection | None = None  # what they were made of, where that is known
+    originals: Collection | None = None  # what they were made of, if that is known
     walked: bool = False  # whether they come from ``holdfast perturb``
 
 

@@ -157,7 +157,7 @@ class MaskMeasures:
     effects: pd.DataFrame  # a row per kind × model: the verdict's numbers, change, bias, scores
     means: pd.DataFrame  # a row per kind: the same, mean over models
     conditions: pd.DataFrame  # a row per kind × condition: cost and change, mean over models
-    truths: dict[str, Estimate]  # model → the true background effect, where it is known
+    truths: dict[str, Estimate]  # model → the true background effect, if it is known
     scores: dict[str, ScoreChanges]  # kind → rankings and scores compared with exact masks
     models: list[str]  # in the order of the runs
 

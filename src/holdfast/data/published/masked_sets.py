@@ -45,7 +45,7 @@ def load_ximagenet12(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``ximagenet12:DIR``: ``image/<wnid>/…`` and every scenario folder next to it.
 
     An original's id is ``class/stem``, a scenario image's ``condition/class/stem`` with the original as source.
-    Class folders bear WordNet ids or class names; where none is one of the twelve, they are the user's own classes in
+    Class folders bear WordNet ids or class names; if none is one of the twelve, they are the user's own classes in
     this layout. Masks come from ``standard_masks``, else from ``masks``; they are
     joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
     ``mask_format`` (of masks given by hand).
@@ -271,7 +271,7 @@ def load_mvtec(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``mvtec:DIR``: the whole set, or one of its categories.
 
     A mask marks the defect, so good images have none. Options: ``labels``: what an image is to be recognised as, its
-    ``defect`` (with the category before it where there are several; the default), its ``state`` (good or defective) or
+    ``defect`` (with the category before it if there are several; the default), its ``state`` (good or defective) or
     its ``category``; ``categories`` (a comma list); ``mask_format`` (of masks given by hand). Its training images are
     all good: their split is ``train``, the others' ``test``.
     """

@@ -1,6 +1,6 @@
 """Folders of images: a class-per-folder tree, and MNIST, CIFAR10 and ImageNet as torchvision keeps them on disk.
 
-A tree is ``<class>/*.jpg``, with ``masks/<class>/*.png`` in parallel where there are masks. Nothing is downloaded.
+A tree is ``<class>/*.jpg``, with ``masks/<class>/*.png`` in parallel if there are masks. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _imagenet(name: str, root: Path, split: str) -> Collection:
 
 
 def _imagenet_names(root: Path, wnids: Sequence[str]) -> dict[str, str]:
-    """Return the first synonym of each WordNet id, with the id behind it where two classes share one."""
+    """Return the first synonym of each WordNet id, with the id behind it if two classes share one."""
     if not (root / "meta.bin").is_file():
         return {wnid: wnid for wnid in wnids}
     from torchvision.datasets.imagenet import load_meta_file

@@ -82,7 +82,7 @@ def load(name: Name, *, masks: Path | None = None) -> Collection:
 
     Also what ``holdfast share export --to huggingface`` and ``synth --format parquet`` write. Images are read from
     the files when they are needed. Options: ``image``, ``mask`` and ``label`` (names of columns), ``config`` (a folder,
-    where several hold images), ``mask_format``.
+    if several hold images), ``mask_format``.
     """
     options = reading.text_options(name, ("image", "mask", "label", "config"))
     root = reading.existing(name.name, "the dataset")
@@ -225,7 +225,7 @@ def _arrow_files(folder: Path, split: str) -> Iterator[_Table]:
 
 
 def _parquet_folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield folders whose Parquet files hold images: the root, ``data``, and any other where a card is next to it."""
+    """Yield folders whose Parquet files hold images: the root, ``data``, and any other with a card next to it."""
     below = reading.visible_folders(root)
     inner = below if (root / "README.md").is_file() else [folder for folder in below if folder == "data"]
     for folder in (root, *(root / each for each in inner)):

@@ -75,7 +75,7 @@ def _item(dataset: Any, index: int) -> tuple[Any, Any, Mapping[str, Any]]:
 
 
 def listed_boxes(target: Any, classes: Mapping[int, str]) -> tuple[ListedObject, ...]:
-    """Return the boxes of a target; a label is the name of its number, or the number where it has none."""
+    """Return the boxes of a target; a label is the name of its number, or the number if it has none."""
     boxes, labels = as_array(target.boxes, np.float64).reshape(-1, 4), as_array(target.labels).reshape(-1)
     if len(boxes) != len(labels):
         raise SampleError(f"the target has {len(boxes)} boxes and {len(labels)} labels")

@@ -62,7 +62,7 @@ def letterboxed(image: Image, size: tuple[int, int], *, centred: bool = False) -
 
 
 def letterboxed_tensors(pictures: Any, size: tuple[int, int], *, centred: bool = False) -> tuple[Any, PlacedImage]:
-    """Return what ``letterboxed`` does for images NCHW uint8: within one of 255 where they are not halved or more."""
+    """Return what ``letterboxed`` does for images NCHW uint8: within one of 255 if they are not halved or more."""
     height, width = pictures.shape[2:]
     scale = min(size[0] / height, size[1] / width)
     inner = max(1, min(size[0], round(height * scale))), max(1, min(size[1], round(width * scale)))

@@ -189,8 +189,8 @@ class OnnxDetector(BatchedDetector):
             own = _listed_names(stated["names"], file)
         if option == "coco" and decode == "boxes-scores-labels":
             raise UserError(
-                "labels=coco does not say which numbers decode=boxes-scores-labels gives: labels=coco91 where they are "
-                "COCO's ids (1 to 90, as torchvision's), ?labels=FILE with the eighty names where they are 0 to 79"
+                "labels=coco does not say which numbers decode=boxes-scores-labels gives: write labels=coco91 for "
+                "COCO's ids (1 to 90, as torchvision's), or ?labels=FILE with eighty names for 0 to 79"
             )
         if option in ("coco", "coco91") or (option is None and own is None and count == len(coco_names())):
             names = coco_names(gaps=option == "coco91")

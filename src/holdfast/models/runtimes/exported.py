@@ -47,7 +47,7 @@ class Runtime:
     step: float = 1.0  # number = step × (int8 − zero)
     zero: int = 0
     classes: str = ""  # names of the outputs as a JSON list; '' if the file has none
-    outputs: str = "auto"  # probabilities where the file says that these come out
+    outputs: str = "auto"  # probabilities if the file says that these come out
 
 
 class ExportedClassifier:

@@ -196,7 +196,7 @@ class MaskedObject:
         return fingerprint(["masked object", self.label, self.mask.fingerprint()])
 
     def load(self, height: int, width: int) -> tuple[TrueObject, ...]:
-        """Return the object; it is unusable where the mask is empty."""
+        """Return the object; it is unusable if the mask is empty."""
         return _covered(self, height, width)
 
 

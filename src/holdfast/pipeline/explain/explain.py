@@ -217,7 +217,7 @@ class ExplainWorker:
         return (pc.field("target") == self.spec.target) & methods & asked & again
 
     def _cascaded(self, row: Row) -> bool:
-        """Return whether a row is cascaded: originals, or every image where there are no originals."""
+        """Return whether a row is cascaded: originals, or every image if there are no originals."""
         return row["condition"] == ORIGINAL or ORIGINAL not in {condition.name for condition in self.conditions}
 
     def load(self) -> dict[ModelKey, MapMaker | HoldfastError]:

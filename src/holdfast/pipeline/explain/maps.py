@@ -172,7 +172,7 @@ EMPTY = "the map is zero everywhere"
 class Item:
     """An image in a model's view: HWC uint8, where its foreground is, and whether its maps are kept as images."""
 
-    # ``cascaded`` says whether its maps are made again layer by layer where that is asked for; ``methods`` has the
+    # ``cascaded`` says whether its maps are made again layer by layer if that is asked for; ``methods`` has the
     # texts of those that are missing, None: all.
 
     row_id: str

@@ -243,7 +243,7 @@ class Pieces:
 
 
 def _nameless(size: int) -> IO[bytes]:
-    """Return a file in memory where there is room, else on the disk."""
+    """Return a file in memory if there is room, else on the disk."""
     # It has no name: the kernel removes it with the last process that has it open, even if all processes are killed
     # at once, as Ray does.
     memory = Path("/dev/shm")  # noqa: S108  (no name is taken there)

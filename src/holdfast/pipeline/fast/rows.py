@@ -43,7 +43,7 @@ from holdfast.scenarios import Condition
 from holdfast.store import Run
 
 PART_ROWS, PARTS, PART_SECONDS = 10_000, 1000, 10.0
-"""A part file is written when it has so many rows (more where a run would have more than ``PARTS`` files), or so long
+"""A part file is written when it has so many rows (more if a run would have more than ``PARTS`` files), or so long
 after the last: a kill costs no more than that, and little is left to write when the last answer arrives."""
 
 BEHIND = 4  # part files that may wait to be written before the run waits for them

@@ -31,7 +31,7 @@ from holdfast.store import Run
 
 SAMPLES, PIECES = 2048, 3
 """Samples per piece at most: one or two seconds of a large GPU, so that its end, when batches run empty, weighs little.
-Fewer where a worker would have fewer pieces than that: a slow worker is not waited for."""
+Fewer if a worker would have fewer pieces than that: a slow worker is not waited for."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Make a network of the fast pass fast: a batch that fits into memory, compiled where a run is long.
+"""Make a network of the fast pass fast: a batch that fits into memory, compiled if a run is long.
 
 A network is ready within a second without torch.compile, which takes 15 to 30 seconds. If that pays, it continues
 next to reading and hashing, and the next run finds the kernels in torch's cache on disk.

@@ -90,7 +90,7 @@ class Painter:
         }
 
     def unread(self, samples: Sequence[Sample], summary: Summary) -> None:
-        """Note in the summary which words of which prompts the generator does not read, where it can say so."""
+        """Note in the summary which words of which prompts the generator does not read, if it can say so."""
         first: dict[str, tuple[str, int]] = {}
         for sample in samples:
             prompt = self.request(sample).prompt

@@ -36,7 +36,7 @@ class Prompts:
 
     default: str  # for classes that have none of their own
     classes: Mapping[str, str] = field(default_factory=dict)  # class → prompt
-    # kind → phrase; where a prompt says ``{background}``, one of these is drawn for each image
+    # kind → phrase; if a prompt says ``{background}``, one of these is drawn for each image
     backgrounds: Mapping[str, str] = field(default_factory=dict)
     # ``other``: none that is known to be the image's own already; ``same``: its own, which must be known
     wanted: Literal["other", "same"] = "other"

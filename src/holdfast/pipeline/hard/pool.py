@@ -262,7 +262,7 @@ _OBJECTIVES = (
 
 
 def _objective(text: str) -> str:
-    """Return how a model's weights were first trained, as its name spells it; labels where it says nothing."""
+    """Return how a model's weights were first trained, as its name spells it; labels if it says nothing."""
     if text.startswith(("python:", "onnx:", "torch:", "local-dir:")):
         return ""  # the user's own: only the user knows
     return next((what for what, pattern in _OBJECTIVES if re.search(pattern, text.lower())), "labels")

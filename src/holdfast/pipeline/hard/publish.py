@@ -156,7 +156,7 @@ def _top_two(
     oracle: Oracle, collection: Collection, keys: Mapping[str, ClassKeys], present: set[str], files: Sequence[bytes]
 ) -> list[tuple[str, str]]:
     """Return the oracle's two likeliest classes: its best wrong one may serve as a distractor."""
-    # Among the classes of the hard set, as only these can be asked about; among all where it has but one. Empty for an
+    # Among the classes of the hard set, as only these can be asked about; among all if it has but one. Empty for an
     # oracle that is not a classifier.
     first = getattr(oracle, "members", (oracle,))[0]
     classifier = getattr(first, "classifier", None)

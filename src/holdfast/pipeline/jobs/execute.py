@@ -274,7 +274,7 @@ def choose_executor(
     batch: int,  # images at a time
     conditions: Iterable[Condition] = (), most: int = _MOST, pays: int = _PAYS,
 ) -> Executor:  # fmt: skip
-    """Return what runs a plan: several processes that share a GPU where that is faster, else the executor as given.
+    """Return what runs a plan: several processes that share a GPU if that is faster, else the executor as given.
 
     One process prepares images in one thread at a time, while the GPU waits. A user who asked for workers keeps them.
     """

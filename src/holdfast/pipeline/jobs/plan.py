@@ -111,7 +111,7 @@ def plan(
     jobs: Jobs[Item, Part],  # everything that is asked for
     row_ids: Callable[[Job[Item, Part]], Sequence[str]],  # gives the ids of a job's rows, one per part
     *,
-    scope: Scope | None = None,  # which stored rows are dropped where they are not planned; None: no row
+    scope: Scope | None = None,  # which stored rows are dropped if they are not planned; None: no row
     retry: bool = False,  # whether planned rows with a ``retried`` status are made again. Other rows with errors stay
     retried: Sequence[str] = (ERROR,),  # statuses of rows to try again
     details: Mapping[str, Parts] | None = None,  # tables next to; their rows go with those of ``table``

@@ -220,7 +220,7 @@ def _evaluate(
 
         original = pc.field("condition") == ORIGINAL
         rows = run.predictions.dataset().to_table(columns=segments.COLUMNS, filter=original)
-        here = pc.field("row_id").isin(rows["row_id"].combine_chunks())  # typed where there are no rows
+        here = pc.field("row_id").isin(rows["row_id"].combine_chunks())  # typed if there are no rows
         counts = run.details("segments").dataset().to_table(filter=here)
         summary.notes += sanity.sentences(sanity.broken_segmenters(segments.measured(rows, counts)))
     check_answered(run, [model.segmenter.name for model in known.given])

@@ -38,7 +38,7 @@ def tolerance(height: int, width: int) -> int:
 def count(truth: Map, predicted: Map) -> dict[int, dict[str, int]]:
     """Return the columns of ``core.schema.SEGMENTS`` for every class that is in either map."""
     # A boundary pixel is one of the class with a pixel of another class above, below, left or right of it; the
-    # image's edge is not a boundary. It is met where the other boundary has a pixel within ``tolerance``, in a straight
+    # image's edge is not a boundary. It is met if the other boundary has a pixel within ``tolerance``, in a straight
     # line.
     disk = _disk(tolerance(*truth.shape))
     counts = {}

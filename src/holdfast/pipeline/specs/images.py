@@ -274,7 +274,7 @@ class AskSpec(DataSpec):
     )  # fmt: skip
     batch_size: int = batch_size(8, help="Questions or images per forward pass; halved where it fails.")
     device: str = device()
-    retry_errors: bool = retry_errors(help="Ask again where there was an error.")
+    retry_errors: bool = retry_errors(help="Ask again if there was an error.")
 
     @property
     def words(self) -> str:

@@ -168,7 +168,7 @@ def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence
     """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed."""
     # Clears away shards that nothing records as well: a killed run may have left one. ``format``: As in ``--format``.
     # ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a time; gone through where there
-    # are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone through where there are rows that
+    # are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone through if there are rows that
     # are not planned.
     strange = _not_planned(parts, ids)
     stale = [row for name in names for row in strange.pop(name, ())] if strange else []
@@ -243,7 +243,7 @@ _CONDITION = ["scenario", "variant"]
 
 
 def in_order(parts: Parts, room: Path) -> Iterator[Tables]:
-    """Yield all rows by condition and id: at once, or one condition at a time where there are many."""
+    """Yield all rows by condition and id: at once, or one condition at a time if there are many."""
     # Those of many are first copied to a file a condition, since each part has rows of all; ``room`` is the folder for
     # these files, which are gone afterwards.
     if parts.count() <= AT_ONCE:

@@ -164,7 +164,7 @@ def _write(
     summary: Summary,
     progress: Progress,
 ) -> None:
-    """Make the renderings that are not stored: painted ones where the worker can paint, the others where it cannot."""
+    """Make the renderings that are not stored: painted ones if the worker can paint, the others if it cannot."""
     wanted = replace(wanted, paints=work.painter is not None)
     parts = Parts(work.out / "manifest", MANIFEST)
     todo = plan(parts, wanted, wanted.row_ids, retry=True, progress=progress)  # another --max-pixels may fix an error

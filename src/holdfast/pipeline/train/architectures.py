@@ -203,7 +203,7 @@ def config_of(
     *,
     crop: bool = False,
 ) -> dict[str, Any]:
-    """Return the configuration file of a trained network; timm reads it where the library is timm."""
+    """Return the configuration file of a trained network; timm reads it if the library is timm."""
     data = {
         "custom_load": False, "input_size": [3, size, size], "interpolation": "bilinear",
         "crop_pct": CROP_SHARE if crop else 1.0, "crop_mode": "center" if crop else "squash",

@@ -122,7 +122,7 @@ class Fit:
         return seed_from("training", self.spec.seed, self.job.fold) % 2**31
 
     def build(self) -> torch.nn.Module:
-        """Return the network before training, with what is trained against it where the recipe has such a thing."""
+        """Return the network before training, with what is trained against it if the recipe has such a thing."""
         network = architectures.build(self.job.architecture, len(self.classes), self.recipe.size, seed=self.seed)
         if self.way is None or self.way.companion is None:
             return network

@@ -60,7 +60,7 @@ Asked = tuple["Renderer", Sequence[Showing]]
 
 
 class Team:
-    """Who makes images: processes that stay for those to come, or threads, where there are few cores or images."""
+    """Who makes images: processes that stay for those to come, or threads, if there are few cores or images."""
 
     def __init__(self, processes: int = 1) -> None:
         self.processes = processes
@@ -109,7 +109,7 @@ class Renderer:
     hashed: bool = False  # whether facts hold the hash of the image before it is resized, as ``eval`` records it
     masked: bool = True  # whether images come with where the object is
     scaled: int = 0  # pixels of the shorter side, of which the middle square is taken; 0: squeezed, aspect not kept
-    team: Team = field(default_factory=Team)  # who makes them where there are many
+    team: Team = field(default_factory=Team)  # who makes them if there are many
     device: Maker | None = None  # who makes them instead, on a device
 
     def __call__(self, shown: Showing) -> TrainingPicture:

@@ -63,7 +63,7 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
-        """Return the name of the job's files in one folder, and in tables."""
+        """Return the job's name, which its files and its rows in tables share."""
         return "--".join(self.folder.parts)
 
 
@@ -128,7 +128,7 @@ def with_folds(collection: Collection, spec: TrainSpec) -> Collection:
 
 
 def scenarios_text(spec: TrainSpec) -> str:
-    """Return what is asked for, with the originals where all models are trained on them."""
+    """Return what is asked for, with the originals if all models are trained on them."""
     named = {condition.scenario for condition in parse_conditions(spec.scenarios, feather=spec.feather)}
     return spec.scenarios if ORIGINAL in named or spec.train_on != ORIGINAL else f"{ORIGINAL},{spec.scenarios}"
 

@@ -258,7 +258,7 @@ def perturb(
             run.predictions.drop((pc.field("kind") == KIND) & (pc.field("status") == PENDING))
         summary.merge(walks.execute(walks.plan(), "walk"))
         baseline = spec.random_walk and spec.walk.direction != "random"
-        # Also where none is asked for: random walks of images that have changed are dropped.
+        # Also if none is asked for: random walks of images that have changed are dropped.
         todo = walks.plan(walks.lengths(), retry=baseline)
         if baseline:
             summary.merge(walks.execute(todo, "baseline"))

@@ -138,7 +138,7 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, kind: str) -> torch.Tenso
     return scores.scatter(1, labels[:, None], -torch.inf).amax(1) - own[:, 0]
 
 
-LARGEST_DEFAULT = 256  # pixels a side where neither --size nor the generator says
+LARGEST_DEFAULT = 256  # pixels a side if neither --size nor the generator says
 
 _SPEED_ONLY = ("batch_size", "deterministic")
 """Options of a walk that change its result by rounding at most, so that they are not part of a row's name."""

@@ -64,7 +64,7 @@ class WalkResult:
     validated: bool  # whether the oracle accepted any image that counts
     steps: int  # behind the image that was kept
     stop: str  # why it ended: ``budget``, ``rejected``, ``first_rejected``, ``fooled`` or ``not_finite``
-    image: Image  # the newest accepted one, the original where there is none
+    image: Image  # the newest accepted one, the original if there is none
     reconstruction: Image  # the image without a step
     reconstruction_accepted: bool  # whether the oracle accepts that
     score: float  # the oracle's of the image that was kept, else of the last it judged; ``margin`` likewise

@@ -216,7 +216,7 @@ def _share_parts(table: pd.DataFrame, short: dict[str, str]) -> list[Part]:
 
 
 def _telling(columns: Sequence[Column], table: pd.DataFrame) -> list[Column]:
-    """Return the columns without method and answer where there is only one of them; the CSV has both."""
+    """Return the columns without method and answer if there is only one of them; the CSV has both."""
     return [column for column in columns if column.key not in ("method", "target") or table[column.key].nunique() > 1]
 
 

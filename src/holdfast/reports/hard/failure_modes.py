@@ -82,9 +82,10 @@ def _rule(modes: Modes) -> str:
             "classes are."
         )
     return (
-        f"An answer goes with the {' or the '.join(known)} where images of other classes with the same value get it "
-        f"more often, at least {LEAST_LIFT:g} times and by more than chance, than such images with other values; it "
-        "is a look-alike where images of the same class with other values get it so. No image is evidence about itself."
+        f"A wrong answer goes with the {' or the '.join(known)} if images of other classes with that value get the "
+        f"same answer at least {LEAST_LIFT:g} times as often as such images with other values, and more than by "
+        "chance. It is a look-alike if that holds for images of the same class with other values. No image is evidence "
+        "about itself."
     )
 
 

@@ -347,7 +347,7 @@ def overlap_of_failures(mined: MinedSet) -> Section:
         Table("overlap", "Every two models", frame, _overlap_columns(short), folded=True),
         Table(
             "kin",
-            "Agreement of surrogates and targets (κ of failures), where they have something in common",
+            "Agreement of surrogates and targets (κ of failures), if they have something in common",
             mined.tables["kin"],
             _KIN,
             mined.words("The interval is for these models and other prompts; p reassigns the fact among the models."),
@@ -406,7 +406,7 @@ def _marks_of(name: str, marks: Chart) -> Chart:
 
 
 def _overlap_chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Every two models: Jaccard overlap of their failures, dark where it is large; numbers where they fit."""
+    """Every two models: Jaccard overlap of their failures, dark if it is large; numbers where they fit."""
     desk = width >= WIDE
     label = charts.room(models, 190 if desk else 100, 12 if desk else 10)
     size = max(14, min(64, (width - label - 30) / max(len(models), 1)))

@@ -138,7 +138,7 @@ def verdict(mined: MinedSet) -> Section:
 
 
 def _judged(name: str, cells: dict[str, Any], drops: dict[str, Any]) -> ModelVerdict:
-    """Return the word that the intervals support, and the numbers."""
+    """Return the verdict on a model that its intervals support, with the numbers."""
     hard = cells["hard"]
     losses = []
     for key, what in (("pool", "than on the unmined pool"), ("control", "than on the matched control")):

@@ -15,13 +15,13 @@ from holdfast.core.numbers import number
 from holdfast.reports.page.figures import COLOURS, INK, MUTED, SHAPES, WIDE, Chart, Figure
 from holdfast.reports.page.words import condition_label
 
-SIDE_BY_SIDE = 6  # Models that share one panel; where there are more, each model gets a panel
+SIDE_BY_SIDE = 6  # Models that share one panel; if there are more, each model gets a panel
 
 FIT = {"type": "fit-x", "contains": "padding"}
 
 
 def records(frame: pd.DataFrame, digits: int = 4) -> list[dict[str, Any]]:
-    """Return rows for JSON: rounded, null where there is no value."""
+    """Return rows for JSON: rounded, null if there is no value."""
     rounded = frame.round(digits).astype(object)
     return list(rounded.where(rounded.notna(), None).to_dict("records"))  # type: ignore[arg-type]
 
@@ -143,7 +143,7 @@ def dots(
     numbers: bool = False,
     domain: tuple[float, float] | None = None,
 ) -> Chart:
-    """Return estimates with intervals, a line per row; models are side by side, or in panels where there are many.
+    """Return estimates with intervals, a line per row; models are side by side, or in panels if there are many.
 
     ``frame``: model, row, estimate, low, high; and ``solid``, false for hollow marks. Other columns are left out.
     ``zero``: show points about a zero line instead of per cent. ``numbers``: show numbers instead of per cent.

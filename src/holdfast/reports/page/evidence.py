@@ -137,7 +137,7 @@ def answers(rows: ReportRows, sources: Collection[str], conditions: Collection[s
         frame[column] = frame[column].astype(object)
     known = set(conditions)
     rows_of = zip(frame["condition"], frame["variant"], frame["parameters"], strict=True)
-    # reduce adds the parameters where the whole table has several of them
+    # reduce adds the parameters if the whole table has several of them
     frame["name"] = [name if (name := condition_name(*row[:2])) in known else condition_name(*row) for row in rows_of]
     return frame
 
@@ -183,7 +183,7 @@ AS_PUBLISHED = Analysis()  # The choices of the published protocol, without grou
 class Evidence:
     """Counts, and the statistics that follow from them.
 
-    In all frames ``model`` is the display name: with what it was trained on, where that is not the originals.
+    In all frames ``model`` is the display name: with what it was trained on, if that is not the originals.
     """
 
     counts: Counts
@@ -197,7 +197,7 @@ class Evidence:
     every: Counts | None = None
     """Counts with models trained on other conditions, which only the score uses; None if there are none."""
     rounds: Mapping[str, RoundPlan] = field(default_factory=dict)
-    """Model → the images of each round, where it was asked in rounds: its verdict's intervals hold at any stop."""
+    """Model → the images of each round, if it was asked in rounds: its verdict's intervals hold at any stop."""
 
     @property
     def resampling(self) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class Evidence:
 
     @cached_property
     def scores(self) -> pd.DataFrame | str:
-        """The robustness score; a sentence where there is none."""
+        """The robustness score; a sentence if there is none."""
         return self._scores_over(self.scored)
 
     @cached_property
@@ -317,7 +317,7 @@ class Evidence:
 
     @cached_property
     def background_scores(self) -> pd.DataFrame | str:
-        """The score over conditions that change only the background; a sentence where there is none."""
+        """The score over conditions that change only the background; a sentence if there is none."""
         if self.background_conditions is None:
             return "No conditions that change only the background are configured."
         return self._scores_over(self.background_conditions(self.counts))

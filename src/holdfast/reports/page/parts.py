@@ -246,7 +246,7 @@ def judged(who: str, said: str, right: bool, confidence: float | None = None) ->
 
 
 def tile(caption: str, jpeg: bytes, answers: Sequence[Answer], *, count: str = "", wrong: bool | None = None) -> Tile:
-    """Return a tile; its frame is dashed where an answer is wrong, unless ``wrong`` says otherwise."""
+    """Return a tile; its frame is dashed if an answer is wrong, unless ``wrong`` says otherwise."""
     width, height = jpeg_size(jpeg)
     picture = base64.b64encode(jpeg).decode() if width else ""
     if wrong is None:
@@ -289,7 +289,7 @@ def grouped(
     *,
     missing: str,
 ) -> list[Part]:
-    """Return a gallery with a row of tiles per group, behind a notice where no image can be had.
+    """Return a gallery with a row of tiles per group, behind a notice if no image can be had.
 
     ``groups``: title, what the group holds, and the sample_ids to show. ``make_tile``: returns the tile for the group's
     title, a sample_id and its JPEG, which may be empty. ``missing``: what is not at hand where there are no images.

@@ -121,7 +121,7 @@ def what_was_run(evidence: Evidence, runs: Sequence[Run], settings: dict[str, An
 
 _FAST = (
     "fast (--fast): images made in batches on the device and not hashed, networks in bfloat16 on a GPU; "
-    "probabilities may differ from exact ones, answers where two classes are nearly tied"
+    "probabilities may differ from exact ones, answers if two classes are nearly tied"
 )
 
 

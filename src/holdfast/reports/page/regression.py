@@ -20,7 +20,7 @@ GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}
 """Kinds of terms, and the headings of their panels."""
 
 RESIDUALS_SHOWN = 1500
-"""Dots of a residual plot; where there are more, every n-th is drawn, so that the page stays small."""
+"""Dots of a residual plot; if there are more, every n-th is drawn, so that the page stays small."""
 
 
 def term_parts(terms: pd.Series) -> tuple[pd.Series, pd.Series]:

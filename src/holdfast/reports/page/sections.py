@@ -184,7 +184,7 @@ def usual(report: ReportEvidence) -> bool:
 
 
 def of_task(name: str) -> Callable[[ReportEvidence], bool]:
-    """Return the rule of a section that applies where some rows are of a task."""
+    """Return the rule of a section that applies if some rows are of a task."""
     return lambda report: name in report.tasks
 
 

@@ -45,7 +45,7 @@ class Column:
 
     @property
     def unit(self) -> str:
-        """The unit of the numbers, where they have one."""
+        """The unit of the numbers, if they have one."""
         return {"percent": "%", "points": "points"}.get(self.kind, "")
 
 
@@ -69,7 +69,7 @@ CLASS = Column("label", "Class", show=class_words)
 
 
 def model_column(short: Mapping[str, str], title: str = "Model") -> Column:
-    """Return the column ``model``, shown by the short names where there are some; not shown where there is one."""
+    """Return the column ``model``, shown by the short names if there are some; not shown if there is one."""
     return Column("model", title, show=lambda name: short.get(name, name), alone=len(short) == 1)
 
 

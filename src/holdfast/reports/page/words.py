@@ -37,7 +37,7 @@ DAGGER = "† The object is not in the image: a right answer there comes from so
 
 
 def condition_label(name: str) -> str:
-    """Return a condition as words, with a dagger where the object is gone."""
+    """Return a condition as words, with a dagger if the object is gone."""
     return condition_words(name) + (" †" if without_object(name) else "")
 
 
@@ -91,7 +91,7 @@ def class_words(name: str) -> str:
 
 
 def class_names(names: Iterable[str]) -> dict[str, str]:
-    """Return class → its words; the names themselves where two classes would get the same words."""
+    """Return class → its words; the names themselves if two classes would get the same words."""
     words = {str(name): class_words(str(name)) for name in names}
     return words if len(set(words.values())) == len(words) else {name: name for name in words}
 

@@ -171,7 +171,7 @@ def _map(evidence: Evidence, frame: pd.DataFrame, rows: list[str], columns: list
 
 
 def _picked(evidence: Evidence, frame: pd.DataFrame) -> tuple[list[str], str]:
-    """Return the classes to show, the worst first, and a sentence where some are left out."""
+    """Return the classes to show, the worst first, and a sentence if some are left out."""
     kept = evidence.with_object(frame)
     means = kept.groupby("label")["accuracy"].mean().sort_values(kind="stable")
     if len(means) <= ALL_CLASSES:
@@ -254,7 +254,7 @@ class Labelled:
         """Return what right means on the page."""
         return (
             "A label is a yes-or-no question: yes where its score reaches the threshold. Right is the mean of two "
-            "shares, yes where the image has the label and no where it has not, so a guess is right in 50 %. Intervals "
+            "shares, yes if the image has the label and no if it has not, so a guess is right in 50 %. Intervals "
             "hold for all labels together at the 95 % level and treat images as independent."
         )
 
@@ -271,7 +271,7 @@ def label_section(labelled: Labelled) -> Section:
     section.lead = [
         f"{row['label']} loses {points(row['drop'])} ({span(row['low'], row['high'])}) under "
         f"{condition_label(row['condition'])} with {row['model']}." for row in sure.head(3).to_dict("records")
-    ] or ["No label surely loses under any condition."]  # fmt: skip
+    ] or ["No condition clearly lowers the accuracy of any label."]  # fmt: skip
     shares = plain("percent", original="Right before", accuracy="Right after", recall="Yes where there",
                    alarms="Yes where not there")  # fmt: skip
     columns = [Column("label", "Label"), model_column(short_names(list(dict.fromkeys(table["model"])))), CONDITION,

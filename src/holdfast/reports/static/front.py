@@ -37,7 +37,7 @@ TITLE = "Do the models rely on the background?"
 _ONE_MODEL = "Does the model rely on the background?"
 
 LOOKS = 8  # Rounds that the first chart of an early check shows
-CARDS = 4  # Models that get a card of their own; where there are more, those with one headline share a line
+CARDS = 4  # Models that get a card of their own; if there are more, those with one headline share a line
 
 LARGE_PICTURE = 320
 CHARTED = (ORIGINAL, SAME, RANDOM, ONLY)  # Conditions of the first chart
@@ -238,7 +238,7 @@ def narrowing_figure(evidence: Evidence) -> Figure:
         "narrowing", "The verdict, round by round, with intervals that hold whenever one stops",
         "Background effect and object effect after each round.", frame, models=list(dict.fromkeys(frame["model"])),
         rows=list(dict.fromkeys(names)), axis="points", zero=True,
-        note="Best are 0 for the background and 100 for the object.",
+        note="0 is best for the background and 100 for the object.",
     )  # fmt: skip
 
 

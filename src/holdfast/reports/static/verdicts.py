@@ -75,7 +75,7 @@ def effect_parts(evidence: Evidence) -> list[Part]:
         "What changing only the background, only the object, and nothing but the pasting does to the answers.",
         pd.concat(frames, ignore_index=True), models=[evidence.short[name] for name in evidence.models],
         rows=[_EFFECTS[key] for key in measured], axis="points",
-        zero=True, note="Best are 0 for the background and for pasting, and 100 for the object: all answers follow it.",
+        zero=True, note="0 is best for the background and for pasting, 100 for the object (all predictions follow it).",
     )  # fmt: skip
     return [figure]
 

@@ -24,7 +24,7 @@ from holdfast.stats.trained import within
 from holdfast.store import Parts, Run, read_table
 
 TITLE = "Trained within each scenario"
-EPOCHS_SHOWN = 50  # Points of a curve; where there are more epochs, every n-th and the last are drawn
+EPOCHS_SHOWN = 50  # Points of a curve; if there are more epochs, every n-th and the last are drawn
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
         condition_label(name) for name in sorted(means.index, key=lambda name: (name != ORIGINAL, means[name], name))
     ]
     title = f"Accuracy of networks trained on originals and of the same networks trained {contrast.title}"
-    note = "Intervals are over images; trainings differ, too, which the table of gains counts where there are folds."
+    note = "Intervals are over images; trainings differ, too, which the table of gains counts if there are folds."
     look: dict[str, Any] = {"models": models, "rows": rows, "axis": "accuracy", "domain": (0, 1), "note": note}
     figure = charts.dot_figure(contrast.name, title, lead[-1], tidy, **look)
     columns = [

@@ -216,7 +216,7 @@ def _tile(folder: Path, row: dict[Any, Any], label: str, kept: int | None, side:
 
 
 def _oracle(verdict: str, score: Any, accepted: bool) -> Answer:
-    """Return what the oracle says of an image, with its score where it has one."""
+    """Return what the oracle says of an image, with its score if it has one."""
     shown = "" if score is None or score != score else f" {unbroken(percent(float(score), 0))}"
     return Answer("oracle", verdict + shown, "●" if accepted else "○", "right" if accepted else "none")
 

@@ -1,4 +1,4 @@
-"""Section: FMR where only images that people confirm count as validated."""
+"""Section: FMR if only images that people confirm count as validated."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def setting_sentences(walks: ReportWalks) -> list[str]:
 
 
 def settings_compared(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
-    """Return FMR per generator and oracle, where there are several walks."""
+    """Return FMR per generator and oracle, if there are several walks."""
     if not walks.several:
         return []
     named = ("generator", "oracle", "generator_fingerprint", "oracle_fingerprint")

@@ -97,7 +97,7 @@ def brighten(
 def descent(sigma: float, radius: int, height: int, width: int) -> dict[str, Any]:
     """Return how ``descend`` blurs images of a size: levels of the pyramid, and the kernel on the lowest.
 
-    As ``scenarios.blur.gaussian_blur``: plain where it has a radius or a small σ, else down a pyramid and up again.
+    As ``scenarios.blur.gaussian_blur``: plain if it has a radius or a small σ, else down a pyramid and up again.
     """
     if radius:
         return {"levels": 0, "kernel": gaussian_kernel(2 * radius + 1, sigma)}

@@ -27,14 +27,14 @@ def plain(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Te
 
 
 def fused(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Tensor:
-    """Return what the function's kernel returns, where it has one."""
+    """Return what the function's kernel returns, if it has one."""
     return _kernels().get(function, function)(*tensors, **fixed)
 
 
 def proved_for(
     render: Callable[..., dict[Condition, Tensor]], conditions: Sequence[Condition], shape: Sequence[int], device: str
 ) -> tuple[Call, str]:
-    """Return how to make some conditions of batches NCHW fastest, and why not with kernels where they cannot be used.
+    """Return how to make some conditions of batches NCHW fastest, and why not with kernels if they cannot be used.
 
     Both ways make two images of the batch's height and width first.
     """

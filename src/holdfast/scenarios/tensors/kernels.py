@@ -225,7 +225,7 @@ def composed(
 
     Args:
         images: what is kept.
-        inside: bool, where it is kept.
+        inside: bool, if it is kept.
         kind: ``OTHERS``, a ``COLOUR``, the ``GREY`` of the image, or each channel ``TIMES`` a number.
         others: images for ``OTHERS``.
         numbers: of the three channels, for ``COLOUR`` and ``TIMES``.

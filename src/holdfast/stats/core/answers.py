@@ -262,7 +262,7 @@ def _answer_before(trained_on: Codes, source: Codes, fold: Codes, said: Codes, o
 
 
 def _named(table: pa.Table) -> tuple[Codes, list[str]]:
-    """Name conditions: id, variant unless it is the paper's, parameters where there are several."""
+    """Name conditions: id, variant unless it is the paper's, parameters if there are several."""
     (ids, id_names), (variants, variant_names), (given, given_names) = (
         codes_of(table, name) for name in ("condition", "variant", "parameters")
     )

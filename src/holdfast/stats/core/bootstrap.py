@@ -191,7 +191,7 @@ def donor_noise(values: Floats, photo: Codes, donor: Codes, column: Codes, colum
 
 
 def lenders(donor: Codes, photo: Codes) -> Codes | None:
-    """Return who lent each row its background: a donor, or the image itself where it has none (−1).
+    """Return who lent each row its background: a donor, or the image itself if it has none (−1).
 
     None if there are no donors at all.
     """
@@ -237,7 +237,7 @@ class SharedClusters(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Return by what a deviation is multiplied, where few images are accounted for already."""
+        """Return the factor that widens a deviation from few images."""
         return self.stretch * t_quantile(self.freedom) / Z
 
 
@@ -300,7 +300,7 @@ def drawn_weights(count: int, resamples: int, seed: int = 0) -> NDArray[np.float
 def interval(samples: ArrayLike, *, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return the percentile interval of resampled statistics, (resamples, …).
 
-    NaN resamples (an empty class, say) are left out; where all are NaN, so are both ends.
+    NaN resamples (an empty class, say) are left out; if all are NaN, so are both ends.
     """
     values = np.asarray(samples, np.float64)
     shares = [(1 - level) / 2, 1 - (1 - level) / 2]
@@ -331,7 +331,7 @@ def adjusted_mean(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Estimate:
-    """Return a mean of differences of fractions (−1..1) with its interval, also where few or no images changed.
+    """Return a mean of differences of fractions (−1..1) with its interval, also if few or no images changed.
 
     The bootstrap of ``deviations``, with one imagined image that gains 1 and one that loses 1 (Bonett and Price's
     adjustment). ``size``: the effective number of images. ``residuals``: what each row adds to the mean's deviation.

@@ -132,7 +132,7 @@ def class_accuracies(answers: Answers) -> ClassAccuracies:
 def accuracy(counts: Counts, *, outcome: Outcome = "full") -> pd.DataFrame:
     """Return ``n``, ``right`` and the accuracy with its interval per model × trained_on × condition × class.
 
-    Intervals are Wilson's; where an image has several rows, that of the smaller, effective number n / (design effect).
+    Intervals are Wilson's; if an image has several rows, that of the smaller, effective number n / (design effect).
     """
     rows: list[tuple[object, ...]] = []
     for model in counts.models:

@@ -1,7 +1,7 @@
 """Rows → counts. Every statistic starts here, and nothing after it sees raw rows.
 
 Tables larger than memory reduce, too: DuckDB streams the rows, keeps what is counted of each in a narrow table that
-goes to disk where it has to, and counts some models at a time. What has to fit in memory is the result, 34 bytes a
+goes to disk if it has to, and counts some models at a time. What has to fit in memory is the result, 34 bytes a
 cell.
 """
 
@@ -120,7 +120,7 @@ _PHOTOS = """
         from given left join copies on given.source_id::varchar = copies.copy
 """
 
-# A condition's name: its id, its variant unless it is the paper's, its parameters where the table has several.
+# A condition's name: its id, its variant unless it is the paper's, its parameters if the table has several.
 _NAMED = f"""
     create temp table settings as
         select distinct condition, variant, parameters, kind from rows where task = TASK;

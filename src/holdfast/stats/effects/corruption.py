@@ -154,7 +154,7 @@ def _measured(
 
 
 def _ratio(errors: Floats, divisor: Floats) -> Floats:
-    """Return errors over the reference's; NaN for all resamples where there is nothing to divide by."""
+    """Return errors over the reference's; NaN for all resamples if there is nothing to divide by."""
     usable = (divisor > _SMALLEST) & (divisor[:1] > _SMALLEST)
     return np.asarray(errors / np.where(usable, divisor, np.nan)[:, None, :])
 

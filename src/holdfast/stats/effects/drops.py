@@ -91,7 +91,7 @@ def drops(
     ``clusters``: source_id → cluster for images that are not independent: the prompt pair of generated images; by
     default, those of the counts.
     ``test_share``: share of the images tested by each training run, for models trained on several folds or seeds; read
-    off the folds where they do not overlap.
+    off the folds if they do not overlap.
     """
     kind = "images" if clusters is None else "clusters"
     clusters = counts.clusters if clusters is None else clusters
@@ -181,7 +181,7 @@ def effect_of(
     """Return the difference of the two sides on the images that have both.
 
     The mean of the images' differences (micro) or the mean over classes of their means (macro). The interval is a
-    cluster bootstrap over images, two-way with the donors where there are any, with one imagined image that fell and
+    cluster bootstrap over images, two-way with the donors if there are any, with one imagined image that fell and
     one that rose: Bonett and Price's adjustment, which keeps it honest when few or no images changed. ``cluster``:
     (sources,) the cluster of each image, where images are not independent.
     """
@@ -318,9 +318,9 @@ _LABELS = ["label", "model", "condition", "n", "original", "accuracy", "drop", "
 def label_drops(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return a row per label × model × condition: what the condition costs the label, paired by image.
 
-    ``original`` and ``accuracy`` are means of the share of yes where images have the label and of no where they have
+    ``original`` and ``accuracy`` are means of the share of yes where images have the label and of no if they have
     not; ``drop`` with ``low`` and ``high``, which hold for all labels together (Bonferroni); ``recall``: share of yes
-    where the label is there; ``alarms``: share of yes where it is not.
+    if the label is there; ``alarms``: share of yes if it is not.
     """
     # Rows of one label are a classification in two classes, so the statistics of classifiers are asked, label by label.
     asked = pc.replace_substring_regex(rows["sample_id"].cast(pa.string()), ".*#", "")

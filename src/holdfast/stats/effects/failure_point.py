@@ -169,7 +169,7 @@ asked at every severity."""
 
 
 def _severities(conditions: list[str]) -> dict[str, dict[int, str]]:
-    """Return scenario → severity → condition, where there are enough severities for a curve."""
+    """Return scenario → severity → condition, if there are enough severities for a curve."""
     grouped: dict[str, dict[int, str]] = {}
     for name in conditions:
         if match := _SEVERITY.fullmatch(name):

@@ -75,7 +75,7 @@ def architecture(name: str) -> str:
 
 
 def group_models(models: Sequence[str], given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """Return model → group: by the patterns of each group where some are given, else CNNs and transformers by name."""
+    """Return model → group: by the patterns of each group if some are given, else CNNs and transformers by name."""
     if not given:
         return {name: architecture(name) for name in models}
     group_of = dict.fromkeys(models, "")
@@ -318,7 +318,7 @@ def shape_share(counts: Counts) -> pd.DataFrame:
     A row per model × condition whose textures come from images of another known class: ``n`` images, how many were
     named after their ``shape`` (the image's class), their ``texture`` (the style's) or ``neither``, among the dataset's
     classes; ``share`` = shape / (shape + texture) with Wilson's interval on n / (design effect), two-way over images
-    and styles. As published, only images whose original the model names rightly count (all where there are none).
+    and styles. As published, only images whose original the model names rightly count (all if there are none).
     Images answered with neither are not part of the share: read it together with their number.
     """
     cells = counts.cells.assign(

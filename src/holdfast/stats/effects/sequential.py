@@ -90,7 +90,7 @@ def running_interval(
 
 
 def _border(values: Floats, least: float, most: float, alpha: float, *, above: bool) -> float:
-    """Return the innermost of 3,999 hypotheses that one side excludes, or the end of the range where none is.
+    """Return the innermost of 3,999 hypotheses that one side excludes, or the end of the range if none is.
 
     The capital falls as hypotheses come nearer to the values, so every 64th of them shows where to look closely.
     """
@@ -246,7 +246,7 @@ def sequential_gate(
     A condition passes once the capital of a gambler who bets that new − old lies above −margin has reached 20 (at
     95 %), and fails once that of the opposite gambler has (Holm over the conditions). Images must come in random order,
     or in batches that hold every class equally often. Conditions that borrow backgrounds are left out, because their
-    images share donors, and new images change who lends; not so where both runs asked in the same rounds, in which no
+    images share donors, and new images change who lends; not so if both runs asked in the same rounds, in which no
     background is lent twice: ``in_rounds`` says that both are of ``check --stop when-decided``, with the same rounds as
     far as both went. Other arguments are those of ``stats.models.gate.gate``.
     """

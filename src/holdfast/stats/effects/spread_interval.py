@@ -59,7 +59,7 @@ def spread_interval(
 class _Noise:
     """Spreads that a hypothetical size in the observed direction would show.
 
-    ``simulated``: size → (resamples,); ``unit``: the spread of size 1; ``power``: 2 where the spread is a square of the
+    ``simulated``: size → (resamples,); ``unit``: the spread of size 1; ``power``: 2 if the spread is a square of the
     size, 1 if it is a norm; ``top``: a size from which the upper end is looked for.
     """
 

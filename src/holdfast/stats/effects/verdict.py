@@ -109,7 +109,7 @@ class VerdictEvidence:
     silhouette: Excess
     wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
     constant: tuple[str, int, int] | None = None  # the class that is (nearly) every answer, to how many of how many
-    uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, where these are too few
+    uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, if these are too few
     balanced: Estimate = NO_ESTIMATE  # balanced accuracy on originals of uneven classes, above one in so many classes
 
 
@@ -238,7 +238,7 @@ def evidence_of(
     """Return what the verdict on a model rests on.
 
     ``answers``: of the model, of the outcome asked for. ``classes``: of the dataset: a background of no class of it can
-    capture nothing. ``background``: the effect of the background, where it is known already.
+    capture nothing. ``background``: the effect of the background, if it is known already.
     """
     answers = answers.part(answers.on(trained_on))
     place = answers.trained.index(trained_on) if trained_on in answers.trained else 0

@@ -99,7 +99,7 @@ def not_judged(counts: Counts) -> dict[str, str]:
 
 
 def _not_judged(evidence: VerdictEvidence, why: Reason, margin: float) -> str:
-    """Return what is wrong with answers to unchanged images, where no verdict can rest on them; '' if nothing is."""
+    """Return what is wrong with answers to unchanged images, if no verdict can rest on them; '' if nothing is."""
     excess = evidence.original
     match why:
         case "wrong":
@@ -296,7 +296,7 @@ def _warnings(evidence: VerdictEvidence, steps: VerdictSteps, margin: float) -> 
     elif steps.verdict == "foreground" and only.low > margin:
         warnings.append(
             f"The backgrounds alone give {percent(only.accuracy, 0)} right answers ({percent(only.permuted, 0)} with "
-            "shuffled labels): it can read them where there is no object."
+            "shuffled labels): it can read them if there is no object."
         )
     elif steps.verdict == "background" and only.high < margin:
         warnings.append(

@@ -167,7 +167,7 @@ def table(
 ) -> pd.DataFrame:
     """Return how many wrong answers each mode has; intervals treat prompts, not images, as independent.
 
-    ``explained``: what ``explain`` returned, with any further columns. ``modes``: which to count, also where there is
+    ``explained``: what ``explain`` returned, with any further columns. ``modes``: which to count, also if there is
     none. Returned: ``by``, ``mode``, ``answers`` (with that mode), ``n`` (all wrong ones), ``prompts``, ``estimate``,
     ``low``, ``high``.
     """
@@ -231,7 +231,7 @@ def tied(explained: pd.DataFrame, factors: pd.DataFrame, homes: Mapping[tuple[st
 class ExplainedAnswers:
     """What models said about the images of one dataset, and what is known of the images.
 
-    ``homes``: model → (factor, class) → value that its training tied together, where that is known.
+    ``homes``: model → (factor, class) → value that its training tied together, if that is known.
     """
 
     name: str  # of the dataset

@@ -30,7 +30,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
     """Return a share of images with its interval: ``n``, ``prompts``, ``estimate``, ``low``, ``high``.
 
     Wilson's interval on the effective number n / D. D = (cluster variance) / (binomial variance), at least 1, is how
-    much less images of one prompt count than images of as many prompts; where all are hits or none, the number
+    much less images of one prompt count than images of as many prompts; if all are hits or none, the number
     of images per prompt: the most it could be. So a share of 0 or 1 keeps a width, where a bootstrap would have none.
     """
     hit = np.asarray(hits, np.float64)
@@ -72,7 +72,7 @@ def accuracies(
 def drops(accuracy: pd.DataFrame, *, of: str = "hard", against: Sequence[str] = ("pool", "control")) -> pd.DataFrame:
     """Return what each model loses on one set against others: model, against, estimate, low, high.
 
-    Positive where the model is less accurate on ``of``. Takes the table of ``accuracies``.
+    Positive if the model is less accurate on ``of``. Takes the table of ``accuracies``.
     """
     cells = {(row["model"], row["set"]): row for row in accuracy.to_dict("records")}
     rows = [
@@ -168,7 +168,7 @@ def matched_control(
 
     A control has the same category, kind of nuisance and half. First those with the same nuisance that exactly one
     surrogate fails, then any nuisance of the kind, then those that more than one but too few surrogates fail. No image
-    is a control twice; where several fit, ``draw_order`` decides. Columns: ``hard``, ``control`` (ids),
+    is a control twice; if several fit, ``draw_order`` decides. Columns: ``hard``, ``control`` (ids),
     ``same_nuisance``, ``why`` (EXACTLY_ONE or FEWER).
     """
     turn = pd.Series(draw_order(list(images.index), seed=seed), images.index)

@@ -23,7 +23,7 @@ from holdfast.stats.core.bootstrap import (
 )
 from holdfast.stats.hard.mining import share
 
-PERMUTATIONS = 5_000  # Of models, to judge a difference; all of them where there are no more
+PERMUTATIONS = 5_000  # Of models, to judge a difference; all of them if there are no more
 
 
 def overlap(
@@ -81,7 +81,7 @@ def by_kin(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Return whether a surrogate and a target agree more (κ of failures) where they have something in common.
+    """Return whether a surrogate and a target agree more (κ of failures) if they have something in common.
 
     A row per fact: mean κ of the pairs that share it (``same``) and of the others (``different``); ``estimate`` = same
     − different with an interval from resampled prompts (so for these models); ``p``: share of permutations of the fact

@@ -103,7 +103,7 @@ def questions(
 
 
 def _as_they_are(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the questions about images as the dataset has them; all, where there are no others."""
+    """Return the questions about images as the dataset has them; all, if there are no others."""
     return frame if frame["rendered"].all() else frame[~frame["rendered"]]
 
 

@@ -80,7 +80,7 @@ def dataset_drops(
 ) -> DatasetDrops:
     """Return the accuracy that each model loses from the first dataset to every other.
 
-    ``sets``: counts by the dataset's name, the reference first. Of each, the originals count; where it has none (a
+    ``sets``: counts by the dataset's name, the reference first. Of each, the originals count; if it has none (a
     generated set), all its generated images. ``clusters``: dataset → source_id → cluster, for images that are not
     independent (the prompt of a generated one). ``baseline``: the models that make the line of effective robustness; by
     default all. The line never includes the model that is held against it.

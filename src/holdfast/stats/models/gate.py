@@ -131,7 +131,7 @@ class Gate:
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
-    """Return whether a number holds a floor: passed where its whole interval does, failed where none of it does.
+    """Return whether a number holds a floor: passed where its whole interval does, failed if none of it does.
 
     The point itself never decides: an estimate above the floor whose interval reaches below is undecided. So is one
     without an interval.
@@ -158,7 +158,7 @@ def gate(
 
     A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound is
     below, and is undecided between. All have to pass (an intersection–union test, without correction); one failure is
-    enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test where an image has several rows;
+    enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test if an image has several rows;
     where images share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
     (docs/statistics/release-gate.md). ``old_model``, ``new_model``: may be left out where there is one. ``conditions``:
     by default all of the old run that leave the object in.

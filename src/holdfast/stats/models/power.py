@@ -10,7 +10,7 @@ from holdfast.core.lazy import pd, scipy_optimize, scipy_stats
 from holdfast.stats.core.reduce import Counts
 
 DONOR_SHARE = 0.1
-"""Part of the variance of images' differences that images on one donor share; a guess, where no one has measured it."""
+"""Part of the variance of images' differences that images on one donor share; a guess, if no one has measured it."""
 
 WORTH = 0.8  # Donors are enough where images that share them are worth this share of images with donors of their own
 
@@ -117,7 +117,7 @@ def photos_to_settle(n: int, *, value: float, low: float, high: float, margin: f
 
     The interval narrows with the root of the number of images, so n' = n (s (z₁₋α/₂ + z_power) / |value − margin|)²,
     s = (high − low) / 2 z₁₋α/₂. Unlike ``photos_needed`` it takes over whatever made the interval wide: images that
-    share a background, classes of unlike sizes. Infinite where the estimate is the margin itself.
+    share a background, classes of unlike sizes. Infinite if the estimate is the margin itself.
     """
     distance = abs(value - margin)
     if distance < 1e-9:

@@ -42,7 +42,7 @@ def rank_ranges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first and the last rank each model may have, the largest value first.
 
-    Two models are distinguished where both say so: (1) ``clearly_better`` in resamples of images that all models share,
+    Two models are distinguished if both say so: (1) ``clearly_better`` in resamples of images that all models share,
     stretched where a model's own interval is wider than images alone make it; (2) the interval of the difference that
     is joined from the two models' own intervals and the correlation of their errors (``beyond_reach``), which stays
     honest with few images. ``influence``: (images, models) what each image adds to a value's deviation from the truth.
@@ -269,7 +269,7 @@ def kendall(
 
     Only models in both count. ``first_samples``, ``second_samples``: (resamples, models) scores in the same resamples.
     Returned: ``tau``, ``low``, ``high`` (NaN without resamples), ``p`` (NaN of two models, of which it is always 1),
-    ``n``, and the ``reason`` where there is no τ. A resample in which all models of a ranking are equal may have had
+    ``n``, and the ``reason`` if there is no τ. A resample in which all models of a ranking are equal may have had
     any order: it counts as −1 for ``low`` and as 1 for ``high``. The interval is that of percentiles with its mirror
     image around τ, without which it covers too rarely.
     """

@@ -144,7 +144,7 @@ def _beside(shared: Common, reference: str, columns: list[str], *values: Floats)
 
 
 def _shared(counts: Counts, clean: str, sample: AverageOptions) -> Common:
-    """Return all models on common images, the clean condition first where there is one."""
+    """Return all models on common images, the clean condition first if there is one."""
     conditions = sample.get("conditions")
     wanted = None if conditions is None else [clean, *conditions]
     shared = common(counts, **sample | AverageOptions(conditions=wanted))

@@ -50,7 +50,7 @@ def object_effect(
 ) -> Effect:
     """Return the difference of a share on the objects that both frames have, first − second.
 
-    Every object weighs the same. Resampled are images, and donors where there are some.
+    Every object weighs the same. Resampled are images, and donors if there are some.
     """
     both = pd.concat([first, second], ignore_index=True)
     name = both["sample_id"].astype(str) + "\0" + both["object_id"].astype(str)

@@ -162,7 +162,7 @@ def _parts(count: Codes) -> Iterator[slice]:
 
 
 def box_overlap(first: Floats, second: Floats, crowd: Bools | None = None) -> Floats:
-    """Return the intersection over the union of boxes, pair by pair; over the first box where the second is a crowd.
+    """Return the intersection over the union of boxes, pair by pair; over the first box if the second is a crowd.
 
     Sides are taken as widths and heights, as COCO stores them, so that the last digit is the same as there.
     """

@@ -53,7 +53,7 @@ class PrecisionTable:
 def average_precision(table: MatchTable, sizes: Sequence[str] = tuple(SIZES)) -> PrecisionTable:
     """Return the curves of precision over recall.
 
-    Precision is highest where an object was met, so it is computed there only.
+    Precision is highest if an object was met, so it is computed there only.
     """
     shape = (len(OVERLAPS), len(RECALLS), table.classes, len(sizes))
     precision = np.full(shape, -1.0)

@@ -116,7 +116,7 @@ def _evidence(
 
 
 def _broken(answers: DetectorAnswers, model: str) -> str:
-    """Return what is wrong with a detector's answers to unchanged images, where no verdict can rest on them."""
+    """Return what is wrong with a detector's answers to unchanged images, if no verdict can rest on them."""
     own = answers.counted[(answers.counted["model"] == model) & (answers.counted["condition"] == ORIGINAL)]
     return sanity.too_few(int(own["found"].sum()), len(own), finds="finds", what="objects in unchanged images")
 

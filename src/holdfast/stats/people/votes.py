@@ -18,7 +18,7 @@ from holdfast.stats.people.agreement import agreement
 FACTS = ["source_id", "label", "condition", "nuisance", "generator", "model", "sha256", "pixels_sha256"]
 """What a vote's row says of its image."""
 
-VERDICT = "verdict"  # The rule's yes or no of one person, where there is more than one question
+VERDICT = "verdict"  # The rule's yes or no of one person, if there is more than one question
 
 _GROUPS = {"category": "label", "kind": "condition", "nuisance": "nuisance", "generator": "generator", "model": "model"}
 

@@ -73,7 +73,7 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
     with all accepted images; ``estimate`` with its interval; ``n`` images, ``validated`` by the oracle, ``judged`` of
     these by people, ``confirmed`` of those. The formulas are in docs/statistics/fmr.md. Where people judged a
     sample, each judged image is weighted by how many accepted images of its class there are to one judged one.
-    Intervals resample source images; where all judged images agree, the share that people confirm is drawn from its
+    Intervals resample source images; if all judged images agree, the share that people confirm is drawn from its
     Jeffreys distribution.
     """
     if not walks["confirmed"].notna().any():
@@ -155,7 +155,7 @@ def _values(sums: Floats, shares: Floats) -> dict[str, Floats]:
 
 
 def _with_spread(shares: Floats, rows: pd.DataFrame, point: Floats, seed: int) -> Floats:
-    """Return draws of q where all judged images of a kind agree, which resampling cannot vary."""
+    """Return draws of q if all judged images of a kind agree, which resampling cannot vary."""
     rng = np.random.default_rng([seed, 1])
     shares = shares.copy()
     for column, right in enumerate((1, 0)):

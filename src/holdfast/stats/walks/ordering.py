@@ -21,7 +21,7 @@ class SimulatedModel:
     accuracy: float  # right on originals (SA)
     survival: float
     intact: float = 0.9  # changed images that still show their class
-    stale: float = 0.1  # answers with the old class where the class is gone
+    stale: float = 0.1  # answers with the old class if the class is gone
 
 
 @dataclass(frozen=True)

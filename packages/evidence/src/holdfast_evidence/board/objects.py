@@ -174,7 +174,7 @@ def judged_rows(rows: pa.Table) -> tuple[DetectorEvidence, list[str]]:
 
 
 def settings(rows: pa.Table) -> dict[str, Any]:
-    """Return the threshold, as a number where it is not the best on the originals, and classes the detector lacks."""
+    """Return the threshold, as a number if it is not the best on the originals, and classes the detector lacks."""
     pictures, threshold = part_of(rows, PICTURE), threshold_of(rows)
     originals = keep(keep(pictures, "condition", ORIGINAL), "status", "ok")
     best, _ = best_threshold(by_picture(rows, only=originals).values())

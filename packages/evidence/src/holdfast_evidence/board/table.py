@@ -226,7 +226,7 @@ def _answers(rows: pa.Table, name: str) -> None:
         if (fine & (said != counted.to_numpy())).any():
             raise UserError(f"{name} counts an answer as right that is not its label, or the other way round")
     answered, words = codes_of(rows, "prediction")
-    first = []  # of every list; null where the list is null or empty
+    first = []  # of every list; null if the list is null or empty
     for chunk in rows["topk"].chunks:
         starts = pa.array(chunk.offsets.to_numpy()[:-1])
         filled = pc.greater(pc.list_value_length(chunk).fill_null(0), 0)

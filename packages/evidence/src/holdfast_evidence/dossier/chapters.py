@@ -211,7 +211,7 @@ def _results(evidence: DossierEvidence) -> Part:
 
 
 def _by_condition(frame: pd.DataFrame, value: str, show: Callable[[float, float, float], str]) -> list[list[str]]:
-    """Return model, condition, images and the value with its interval, a row for each of the first rows."""
+    """Return the first rows as model, condition, number of images, and value with interval."""
     return [
         [row["model"], condition_words(row["condition"]), str(row["n"]), show(row[value], row["low"], row["high"])]
         for row in frame.to_dict("records")[:MOST_ROWS]

@@ -81,9 +81,7 @@ def _place_sentence(entry: Mapping[str, Any]) -> str:
     if not entry["drifts"]:
         return f"{start}: cannot say whether they lie within {what}."
     far = max(entry["drifts"], key=lambda drift: drift["by"] if drift["measure"] == "distance" else abs(drift["by"]))
-    tested = (
-        f"{percent(far['tested'], 0)} of tested ones" if far["measure"] != "distance" else "50 % where they are alike"
-    )
+    tested = f"{percent(far['tested'], 0)} of tested ones" if far["measure"] != "distance" else "50 % if they are alike"
     much = f"Farthest off: {MEASURES[far['measure']]}, {percent(far['new'], 0)} against {tested}"
     verdict = f"lie outside {what}" if entry["answer"] == "outside" else f"may lie within {what} or not: cannot say"
     return f"{start} {verdict}. {much}, {_points(far['by'], far['low'], far['high'])}."

@@ -36,7 +36,7 @@ def cleaner(texts: Iterable[str], folders: Iterable[str] = ()) -> Clean:
     for text in texts:
         secrets |= {path.rstrip("/\\") for path in _paths(text)}
         servers |= {address.rpartition("@")[2] for address in _SERVER.findall(text)}
-    taken: set[str] = set()  # where several paths end alike, they get numbers
+    taken: set[str] = set()  # if several paths end alike, they get numbers
     short = {path: free_name(_last(path), taken, joint="-") for path in sorted(secrets - {""})}
     paths = _any_of(short, before=r"(?<![\w/])")
     aliases = {server: f"server-{number}" for number, server in enumerate(sorted(servers), start=1)}
@@ -121,7 +121,7 @@ def _in_store(url: str) -> str:
 
 
 def free_name(base: str, taken: set[str], *, joint: str = "_", ignore_case: bool = False) -> str:
-    """Return a name that is not taken, with a number where it has to, and take it; some disks ignore case."""
+    """Return a name that is not taken, with a number if it has to, and take it; some disks ignore case."""
     name, number = base, 2
     while (name.lower() if ignore_case else name) in taken:
         name, number = f"{base}{joint}{number}", number + 1

@@ -24,7 +24,7 @@ def audit(
     """Return what in a printed table cannot be true, or was not computed as its formulas say.
 
     Columns are recognised by their names (``printed._ROLES``); other numbers are accuracies, or squared deviations
-    where there is a variance. A printed figure stands for every number that rounds to it, and a finding is reported
+    if there is a variance. A printed figure stands for every number that rounds to it, and a finding is reported
     only if none of those fits. ``table`` and ``reference`` (accuracies for squared deviations, standard accuracies, or
     classes for a total) hold strings, as ``read_table`` gives them; ``also``: name → tables of the same paper that
     print some of the same figures; ``n``: images behind each accuracy of a row, where the table has no column ``n``.

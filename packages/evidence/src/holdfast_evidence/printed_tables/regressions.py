@@ -26,7 +26,7 @@ STARS = (
     (0.05, 0.01, 0.005, 0.001),
 )  # What one to four stars mean, by convention
 LIMITS = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
-"""Of which any may be what a star means, where all rows agree."""
+"""Of which any may be what a star means, if all rows agree."""
 ASYMMETRY = 2.0  # of the squares that rounding alone gives
 MOST = 0.75
 FEWEST = 4  # Rows that a choice must be fitted to before a row that misses it is called a slip

@@ -254,7 +254,7 @@ def fmr_is_ratio(table: Printed, reference: Printed | None) -> Iterator[AuditFin
 
 
 def _standard(table: Printed, row: int, reference: Printed | None) -> dict[str, Interval]:
-    """Return prefix → SA of the row; from the one row of the reference with the same name where the table has none."""
+    """Return prefix → SA of the row; from the one row of the reference with the same name if the table has none."""
     own = {
         prefix: number.rounded for prefix, column in table.having("sa").items() if (number := table.figure(row, column))
     }
@@ -318,7 +318,7 @@ def _common(intervals: list[Interval]) -> Interval | None:
 
 
 def repeated_totals(table: Printed, reference: Printed | None) -> Iterator[AuditFinding]:
-    """Yield rows that quote the total of another table: both must then have been made with the same settings."""
+    """Yield rows that repeat the total of another table, which has other settings."""
     if reference is None:
         return
     shared = [role for role in ("sa", "pa", "vr", "fmr") if "" in table.having(role) and "" in reference.having(role)]

@@ -39,7 +39,7 @@ class Scenes:
 
 @dataclass(frozen=True)
 class DrawnPictures:
-    """Drawn scenes, rendered where they are missing from the folder ``cache``."""
+    """Drawn scenes, rendered if they are missing from the folder ``cache``."""
 
     cache: Path
     classes: tuple[str, ...] = CLASSES
@@ -89,7 +89,7 @@ def rendered(split: Split, context: float, count: int, *, cache: Path, seed: int
 def drawn_once(
     folder: Path, names: Sequence[str], draw: Callable[[Any], Sequence[NDArray[Any]]], tasks: Sequence[Any], **how: Any
 ) -> list[NDArray[Any]]:
-    """Return the arrays of a folder by name, drawn in processes and stored where they are missing."""
+    """Return the arrays of a folder by name, drawn in processes and stored if they are missing."""
     if not (folder / f"{names[-1]}.npy").is_file():
         if len(tasks) == 1:  # not worth starting processes
             parts = [draw(tasks[0])]

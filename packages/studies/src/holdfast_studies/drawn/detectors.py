@@ -36,7 +36,7 @@ class DetectorAmount:
 
 
 def draw(task: tuple[Split, float, int, int]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return images (n, side, side, 3) and objects (n, MOST, 5): x1, y1, x2, y2, label; -2 where there is none."""
+    """Return images (n, side, side, 3) and objects (n, MOST, 5): x1, y1, x2, y2, label; -2 if there is none."""
     split, rho, start, stop = task
     images = np.empty((stop - start, SIDE, SIDE, 3), np.uint8)
     objects = np.full((stop - start, MOST, 5), -2, np.float32)

@@ -180,7 +180,7 @@ def run_generator_swap(options: StudyOptions) -> StudyResult:
             "Does the order of the models depend on what makes the images? Every scene walked against each model "
             f"through each generator, {settings['steps']} steps at most. Latents have unlike units, so step sizes are "
             "each generator's own, and FMR is compared between models, not between generators. Kendall's τ-b is 1 "
-            "where two generators order the models alike and −1 if they reverse them; its interval is from "
+            "if two generators order the models alike and −1 if they reverse them; its interval is from "
             "resampled scenes. Intervals are at the 95 % level."
         ),
         findings=[_ranking(rows), _agreement(rows, options.seed)],
@@ -194,7 +194,7 @@ GENERATOR_SWAP_STUDY = Study(
         *walks.walk_settings(MODELS, 36, without=("generator",)),
         Setting("generators", (OFFLINE,), "what makes the images; offline stands for those that need no download",
                 ("pixel:", "noise:", "rotate:", "embedded:vqgan")),
-        Setting("step_size", 0.0, "for all generators; 0: for each its own, 0.001 where none is known"),
+        Setting("step_size", 0.0, "for all generators; 0: for each its own, 0.001 if none is known"),
     ),
 )  # fmt: skip
 

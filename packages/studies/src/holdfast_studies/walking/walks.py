@@ -121,7 +121,7 @@ def difference(first: pd.DataFrame, second: pd.DataFrame, measure: str) -> Estim
     """Return a measure of the second group less that of the first, paired by image, with a 95 % interval.
 
     Variance estimates recovery (Newcombe 1998; Zou and Donner 2008): the two own intervals are joined with the
-    correlation of the estimates, so the interval keeps a width where all images agree. NaN if a group has no value.
+    correlation of the estimates, so the interval keeps a width if all images agree. NaN if a group has no value.
     """
     groups = shared_images([first, second])
     rows = [family(group.assign(all=0), ["all"]).iloc[0] for group in groups]

@@ -83,7 +83,7 @@ def recall(folder: Path, key: str) -> Measured | None:
 
 
 def _arrays(kind: Any, content: dict[str, Any] | None, number: Any) -> Any:
-    """A dataclass of lists of names and of arrays."""
+    """Return a dataclass of lists of names and of arrays."""
     if content is None:
         return None
     names = {field.name for field in fields(kind) if "list" not in str(field.type)}

@@ -40,7 +40,7 @@ class Cells:
     sources: list[str]  # of the images: the image or prompt each is made of
     condition: Codes  # (cells,) into conditions
     image: Codes  # (cells,) into images
-    right: Codes  # (cells,) 0 or 1; where an image has several rows, whether all are right
+    right: Codes  # (cells,) 0 or 1; if an image has several rows, whether all are right
     answers: list[str]  # texts
     answer: Codes  # (cells,) into answers, −1 if there is none
 

@@ -113,7 +113,7 @@ class MaskShown(BaseModel):
 
 
 class DrawingShown(ImageShown):
-    """Everything that the editor needs of an image; ``mask`` is null where none fits."""
+    """Everything that the editor needs of an image; ``mask`` is null if none fits."""
 
     height: int
     width: int

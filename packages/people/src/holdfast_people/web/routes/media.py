@@ -60,7 +60,7 @@ def _visible(server: ServerState, person: Person, image_id: int) -> int | None:
 
 
 def _picture(request: Request, server: ServerState, image_id: int | None, size: str, name: str) -> Response:
-    """Return the image, or a 304 where the browser has it; its ETag depends on the name in the request."""
+    """Return the image, or a 304 if the browser has it; its ETag depends on the name in the request."""
     if image_id is None:
         raise missing("picture")
     etag = f'"{hmac.new(server.secret, f"{size}/{name}".encode(), hashlib.sha256).hexdigest()[:32]}"'

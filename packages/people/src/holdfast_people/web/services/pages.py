@@ -31,7 +31,7 @@ def session_token(headers: Headers, cookie: str) -> tuple[str, bool]:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip(), False
-    # Not http.cookies: it drops all cookies where one of them, maybe of another program, is malformed.
+    # Not http.cookies: it drops all cookies if one of them, maybe of another program, is malformed.
     value = cookie_parser(headers.get("cookie", "")).get(cookie, "")
     return value, bool(value)
 

@@ -82,7 +82,7 @@ class Guard:
                 await answer(scope, mistake)(scope, receive, send_with_headers)
 
     async def _read_body(self, path: str, headers: Headers, receive: Receive) -> bytes:
-        """The whole body. Strangers may send little, whatever the path: it is all in memory before anybody is asked."""
+        """Return the whole body. Strangers may send little: it is in memory before their session is checked."""
         most = next((limit for start, limit in LARGE_BODIES.items() if path.startswith(start)), BODY_LIMIT)
         if most > BODY_LIMIT and not await asyncio.to_thread(self._is_known, headers):
             most = BODY_LIMIT

@@ -214,7 +214,7 @@ export class Outbox {
   }
 }
 
-/** Items of one outbox in IndexedDB; in memory where the browser has none to give. */
+/** Items of one outbox in IndexedDB; in memory if the browser has none to give. */
 class Store {
   constructor(name) {
     this.name = name;

@@ -124,7 +124,7 @@ function count(now, then) {
 
 /** Both people's changes to what both began with; without it, what either has marked. */
 export function join(mine, theirs, base) {
-  // A pixel is on or off: where both changed it, they changed it alike.
+  // A pixel is on or off: if both changed it, they changed it alike.
   return mine.map((value, place) => (base ? (value !== base[place] ? value : theirs[place]) : value | theirs[place]));
 }
 

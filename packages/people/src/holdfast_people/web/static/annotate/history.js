@@ -47,7 +47,7 @@ export class History {
     this.#mask.set(this.#before);
   }
 
-  /** The rectangle that changed, or null where there is nothing to undo. */
+  /** The rectangle that changed, or null if there is nothing to undo. */
   undo() {
     return this.#flip(this.#undo, this.#redo);
   }

@@ -114,7 +114,7 @@ export class View {
     this.draw();
   }
 
-  /** Zoom by a factor around a place on the canvas; its middle where none is given. */
+  /** Zoom by a factor around a place on the canvas; its middle if none is given. */
   zoom(factor, x = this.#canvas.clientWidth / 2, y = this.#canvas.clientHeight / 2) {
     const scale = Math.min(LARGEST, Math.max(this.scale * factor, 8 / Math.max(this.width, this.height)));
     this.left = x - ((x - this.left) * scale) / this.scale;

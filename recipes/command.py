@@ -65,7 +65,7 @@ def train_several(
 
 
 def one_model(parser: argparse.ArgumentParser, *, minutes: float) -> argparse.Namespace:
-    """Return the arguments of a recipe that trains one model on captioned scenes, with ``cache`` and ``device`` filled in."""
+    """Return the arguments of a recipe that trains a model on captioned scenes, ``cache`` and ``device`` filled in."""
     import torch
 
     parser.add_argument("--out", type=Path, required=True, help="folder for the model's own folder")

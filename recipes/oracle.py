@@ -137,7 +137,7 @@ class Words:
         self.unknown = words.unk_token_id
 
     def with_gaps(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the ids with some filler words unknown: prompts of other people's wording must not upset the oracle."""
+        """Return the ids with some filler words unknown: other people's wording must not upset the oracle."""
         hidden = (torch.rand(ids.shape, device=ids.device) < 0.1) & self.fillers[ids]
         return ids.masked_fill(hidden, self.unknown)
 

@@ -196,7 +196,7 @@ class Broken:
         ("batch", "alone gets another answer"),
         ("random", "same images get another answer"),
         ("input", "changes its input"),
-        ("shape", "was expected"),
+        ("shape", "expected"),
         ("nan", "finite"),
         ("type", "float32"),
     ],

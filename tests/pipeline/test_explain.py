@@ -162,7 +162,7 @@ def test_a_black_box_that_reads_the_object(toy: Path) -> None:
     assert found.sanity.empty
     answer = CliRunner().invoke(app, ["explain", str(toy), "--method", OCCLUSION, "--conditions", "original", "-q"])
     assert answer.exit_code == 0 and "0 made, 12 there already" in answer.output
-    with pytest.raises(UserError, match="follows gradients, and python:toy_models:colour has none; occlusion"):
+    with pytest.raises(UserError, match="needs gradients, and python:toy_models:colour has none; occlusion"):
         api.explain(toy, methods="gradcam")
 
 

@@ -164,7 +164,17 @@ def check_words(row: dict[str, Any], missing: list[str]) -> None:
         r"background, ([\d.]+) % on a random",
         row["rests_on"],
     )
-    assert bool(fall) == bool(row["n"]), row["rests_on"]
+    still = re.search(
+        r"accuracy does not change \(([−\d.]+) to ([−\d.]+) points lost; 0 is best\) .*: ([\d.]+) % .* background and "
+        r"(?:([\d.]+) % )?on a random",
+        row["rests_on"],
+    )
+    assert bool(fall or still) == bool(row["n"]) and not (fall and still), row["rests_on"]
+    if still:
+        assert abs(row["background_effect"]) <= 0.0005 + 1e-9
+        shown = [float(text.replace("−", "-")) for text in (*still.groups()[:3], still[4] or still[3])]
+        names = ("background_effect_low", "background_effect_high", "same_class_background", "random_background")
+        assert shown == pytest.approx([100 * row[name] for name in names], abs=0.05 + 1e-9)
     if fall:
         assert (fall[1] == "rises") == (row["background_effect"] < 0)
         names = ("background_effect_low", "background_effect_high", "same_class_background", "random_background")

@@ -465,7 +465,7 @@ def _without_object(run: Results, conditions: Sequence[str] | None) -> list[str]
     left = [condition_words(name) for name in run.counts.conditions if without_object(name)]
     if not left or conditions:
         return []
-    return [f"Left out: {', '.join(left)}, where the object is not in the image; --conditions compares them, too."]
+    return [f"Left out: {', '.join(left)}, which do not show the object; --conditions compares them, too."]
 
 
 @dataclass(frozen=True)

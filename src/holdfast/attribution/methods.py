@@ -159,7 +159,7 @@ class AttributionMethod:
             return
         if not network.differentiable:
             raise UserError(
-                f"{self.name} follows gradients, and {network.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
+                f"{self.name} needs gradients, and {network.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
                 "the model's answers"
             )
         if self.name == "gradcam" and network.module is None:

@@ -74,7 +74,7 @@ def compare(
     sidecar: Annotated[
         bool,
         Option("--sidecar", rich_help_panel=_EXPORTED,
-               help="Write how images reach NEW into NEW.holdfast.toml, where every command reads it; what its name "
+               help="Write how images reach NEW into NEW.holdfast.toml, which every command reads; what its name "
                "does not say is taken from OLD. With one model: everything from its name."),
     ] = False,
     out: Annotated[

@@ -60,7 +60,7 @@ def _print_labels(run: Run) -> None:
     print_table(("label", "condition", "model", "right before", "after", "lost"), (
         (row["label"], row["condition"], row["model"], percent(row['original']), percent(row['accuracy']),
          f"{number(100 * row['drop'], 1)} ({span(row['low'], row['high'])})") for row in rows
-    ), title="labels: mean of yes where they are there and no where not")  # fmt: skip
+    ), title="labels: mean of yes if they are there and no if not")  # fmt: skip
 
 
 def _print_embedding(run: Run) -> None:

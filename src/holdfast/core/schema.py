@@ -89,7 +89,7 @@ OUTCOME = declared_schema("""
     oracle_score           float  their probability of the true class, 0 to 1
     status                 word   ok, error, skipped, pending or rejected; only ok rows have an answer that counts
     error                  text   why not
-    image_sha256  text  hash of the pixels as the model saw them; equal where the images are; none with --fast
+    image_sha256  text  hash of the pixels as the model saw them; equal if the images are; none with --fast
 """)
 BOOKKEEPING = declared_schema("""
     predictions
@@ -111,7 +111,7 @@ SAMPLES = declared_schema("""
     image_fingerprint  text  hash of the file or the pixels; empty if the image cannot be read
     mask_fingerprint   text  hash of the mask; empty if there is none
     problem            text  why the image could not be used
-    licence            word  licence of the image, where the dataset says
+    licence            word  licence of the image, if the dataset says
     attributes         text  whatever else the dataset says of it, as JSON
 """)
 WALKS = declared_schema("""
@@ -147,7 +147,7 @@ LATENTS = declared_schema("""
     row_id           text    of the row in predictions
     shape            ints    of the three arrays
     start            floats  latent of the image, as the encoder gave it, flattened
-    start_quantised  floats  the same after quantisation, where the generator quantises
+    start_quantised  floats  the same after quantisation, if the generator quantises
     end              floats  latent behind the kept image
 """)
 ANSWERS = declared_schema("""
@@ -259,7 +259,7 @@ OBJECTS = declared_schema(f"""
     objects{_DETECTOR_KEY.rstrip()}
     object_id      text   name of the object, unique in its image, the same under every condition
     label          word   its class{_BOX.rstrip()}
-    area           float  of the mask where there is one, else of the box, in the image as shown
+    area           float  of the mask if there is one, else of the box, in the image as shown
     crowd          flag   a group under one box: not counted, and predictions on it are no false alarms
     size           word   small, medium or large
     target         flag   the object that the condition is about; false if it is about all of them
@@ -269,7 +269,7 @@ OBJECTS = declared_schema(f"""
     found          flag   a prediction of its class at the threshold overlaps it by half or more; null: not asked
     iou            float  intersection over union with that prediction, else 0
     score          float  of that prediction, else 0
-    mask_iou       float  of the masks, where the detector gives some and the object was found; else null
+    mask_iou       float  of the masks, if the detector gives some and the object was found; else null
     predicted      word   class of the prediction at the threshold that overlaps it most, by half or more, or empty
 """)
 """A row per true object × condition × detector, ``details/objects``.

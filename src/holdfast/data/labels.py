@@ -302,9 +302,7 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
     """
     count = len(label_map.outputs)
     if probabilities.ndim != 2 or probabilities.shape != (len(labels), count):
-        raise UserError(
-            f"the model answered with shape {probabilities.shape} where {(len(labels), count)} was expected"
-        )
+        raise UserError(f"the model answered with shape {probabilities.shape}, expected {(len(labels), count)}")
     position = {name: index for index, name in enumerate(label_map.classes)}
     strange = next((label for label in labels if label not in position), None)
     if strange is not None:

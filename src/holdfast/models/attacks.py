@@ -129,7 +129,7 @@ def check_attackable(classifier: Classifier, attack: str) -> None:
     """Raise a UserError for a model without gradients and an attack that needs them."""
     if attack not in GRADIENT_FREE and not isinstance(classifier, DifferentiableClassifier):
         raise UserError(
-            f"{attack} follows gradients, and {classifier.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
+            f"{attack} needs gradients, and {classifier.name} has none; {' and '.join(GRADIENT_FREE)} needs only "
             "the model's answers"
         )
 

@@ -136,7 +136,7 @@ def probabilities(
     if scores.ndim > 2 and scores.size == images * labels:
         scores = scores.reshape(images, labels)
     if scores.shape != (images, labels):
-        raise UserError(f"{name} answered with shape {scores.shape} where {(images, labels)} was expected")
+        raise UserError(f"{name} answered with shape {scores.shape}, expected {(images, labels)}")
     # A logit of −inf rules an output out; +inf leaves nothing to compare and is reported as NaN is.
     scores = np.where((scores < np.inf).all(axis=1, keepdims=True), scores, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -178,9 +178,7 @@ _IMAGENET = (
     "Knows a thousand classes, many of them breeds: with space=dataset it must choose among the dataset's, whatever "
     "the image shows.",
 )
-_DRAWN = (
-    "Trained on drawn scenes only; where its card says ρ > 0 it relies on the background that goes with a class.",
-)
+_DRAWN = ("Trained on drawn scenes only; if its card says ρ > 0, it relies on the background that goes with a class.",)
 _REMOTE = ("Its owner may change it behind the same name; then old answers, from the cache, and new ones do not fit.",)
 _HUMAN = (
     "Knows only the images that people were shown, bit for bit, and nothing of any other.",

@@ -34,7 +34,7 @@ from holdfast.store import Run
 TITLE = "Is it still the same model?"
 LIMITS = (
     "A flip is an image that the two models answer differently. Flips have 95 % intervals, images that share a "
-    "background count for what they add. Two models are equivalent under a condition where two one-sided tests, paired "
+    "background count for what they add. Two models are equivalent under a condition if two one-sided tests, paired "
     "by image, both exclude a difference of accuracy as large as the margin; 90 % intervals show what they see. "
     "Times are of single images on this machine, one model after the other."
 )

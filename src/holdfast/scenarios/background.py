@@ -135,7 +135,7 @@ def covering(
         ),
         Parameter("scale_low", 0.5, "moved: smallest scale of the object", minimum=0.01, maximum=1),
         Parameter("scale_high", 1.0, "moved: largest scale of the object", minimum=0.01, maximum=1),
-        Parameter("opacity", 0.9, "moved: weight of the object where it is blended", minimum=0, maximum=1),
+        Parameter("opacity", 0.9, "moved: weight of the object if it is blended", minimum=0, maximum=1),
     ),
     variants={"moved": {"placement": "moved"}, "released": {"placement": "summed"}},
 )

@@ -58,7 +58,7 @@ def check_classifier(classifier: Classifier | str, *, device: str = "cpu") -> No
 
 def _check_probabilities(answers: NDArray[Any], images: int, labels: int) -> None:
     assert isinstance(answers, np.ndarray) and answers.dtype == np.float32, "probabilities are a float32 array"
-    assert answers.shape == (images, labels), f"shape {answers.shape} where {(images, labels)} was expected"
+    assert answers.shape == (images, labels), f"shape {answers.shape}, expected {(images, labels)}"
     assert np.isfinite(answers).all(), "probabilities are finite"
     assert (answers >= 0).all(), "probabilities are not negative"
     assert _close(answers.sum(axis=1, dtype=np.float64), np.ones(images)), "rows of probabilities sum to 1"

@@ -22,7 +22,7 @@ AGREES, DISAGREES = 0, 1
 def bundle(
     run: Annotated[Path, Argument(metavar="RUN", help="A run directory.")],
     out: Annotated[Path, Option(help="The archive to write, such as result.zip.")],
-    report: Annotated[bool, Option(help="Pack the report, which opens by itself.")] = True,
+    report: Annotated[bool, Option(help="Include the report, a page that opens without Holdfast.")] = True,
     pictures: Annotated[bool, Option("--pictures", help="Pack the images that the run kept.")] = False,
     models: Annotated[bool, Option("--models", help="Pack the models that the run trained.")] = False,
     quiet: Quiet = False,
@@ -262,7 +262,7 @@ def watch(
 def audit_table(
     table: Annotated[Path, Argument(metavar="TABLE.csv", help="A printed table of one of the three protocols.")],
     reference: Annotated[Path | None, Option(help="Another table of the same paper to check against.")] = None,
-    n: Annotated[int | None, Option(min=1, help="Images behind each row, where known.")] = None,
+    n: Annotated[int | None, Option(min=1, help="Images behind each row, if known.")] = None,
     also: Annotated[
         list[Path] | None, Option(help="Another table that prints some of the same figures; may be repeated.")
     ] = None,

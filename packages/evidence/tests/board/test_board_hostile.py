@@ -363,7 +363,7 @@ def test_the_same_submission_under_another_model_is_refused(entry: Path, tmp_pat
         (lambda row: {} if row["correct"] or row["condition"] == "original" else {"status": "skipped"}, "answers for"),
         (lambda row: {"image_sha256": "0" * 64} if row["condition"] in ("original", "grey") else {}, "repeat others"),
         (lambda row: {"label": "fox", "correct": row["prediction"] == "fox",
-                      "correct_restricted": row["prediction"] == "fox"}, "where other entries have"),
+                      "correct_restricted": row["prediction"] == "fox"}, "but other entries have"),
     ],
 )  # fmt: skip
 def test_what_is_left_out_of_the_numbers_is_found(

@@ -126,7 +126,7 @@ def removed(rows: Rows) -> None:
     [
         (drop_lost_objects, "has other objects in"),
         (claim_right, "as right or wrong if its boxes say otherwise"),
-        (other_truth, "where other entries have"),
+        (other_truth, "but other entries have"),
         (unknown, "leaves out some objects of the class"),
         (removed, "was taken out under"),
     ],

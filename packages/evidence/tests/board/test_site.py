@@ -148,7 +148,7 @@ def test_the_same_run_twice_and_two_labels_are_found_across_processes(tmp_path: 
     said = sorted(one.message for one in built.refused)
     assert len(said) == 2
     assert re.fullmatch(r"is the same run as python-model-00-.*: rows of the same ids", said[0])
-    assert re.fullmatch(r"labels photos/\d+ whale, where other entries have (dog|fox)", said[1])
+    assert re.fullmatch(r"labels photos/\d+ whale, but other entries have (dog|fox)", said[1])
     assert built.measured == 21
 
 

@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[VoteQuestion, ...]] = {
     "single": (
         _yes_no("shows", "Does this image show a {category}?"),
         VoteQuestion(
-            "alone", "Is it the only one of these in the image: {list}? Say no where another is there, too.",
+            "alone", "Is it the only one of these in the image: {list}? Say no if another is there, too.",
             ("yes", "no"), keys=("y", "n"), graded=False,
         ),
     ),

@@ -78,7 +78,7 @@ def make_campaign(
     wanted_rule = spec.settings.rule or rule or campaigns.default_rule(asked)
     stored = [asdict(question) for question in asked] if asked != campaigns.KINDS[kind] else ()
     if spec.settings.stop != "never" and any(question.is_rating for question in asked):
-        raise UserError("means of ratings need all votes: leave --stop out where the answers are numbers")
+        raise UserError("means of ratings need all votes: leave --stop out if the answers are numbers")
     settings = replace(spec.settings, rule=votes.parse_rule(wanted_rule, asked).text, questions=stored)
     if spec.sentinels:
         known = load_collection(spec.sentinels)

@@ -127,7 +127,7 @@ def _check(options: StudyOptions) -> MineSpec:
 def _question(settings: Mapping[str, Any], *, drawn: bool) -> str:
     asked = (
         f"Do images of a newer generator fail models as those of an older one do? {settings['first']} and "
-        f"{settings['second']} painted the same prompts from the same seeds. An image is hard where at least "
+        f"{settings['second']} painted the same prompts from the same seeds. An image is hard if at least "
         f"{settings['at_least']} of {len(settings['surrogates'])} surrogates are wrong; {settings['oracle']} says "
         "whether it shows its category. Changes are second less first, image by image, with intervals at the 95 % "
         "level that treat prompts as independent."

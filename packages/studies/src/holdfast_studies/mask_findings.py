@@ -94,7 +94,7 @@ def _moved(measures: MaskMeasures) -> Finding:
         columns += [Column(name, title, "number", digits=4), against]
     sentences.append(
         "The robustness score is over the static conditions that were run, one less their cross part; the other cross "
-        "part is that of the conditions that leave the object as it is, which grows where a score falls."
+        "part is that of the conditions that leave the object as it is, which grows as a score falls."
     )
     return Finding(
         "Scores over IoU",

@@ -284,7 +284,7 @@ def _words(strategies: Mapping[str, Prompts], painted: Sequence[PaintedPictures]
             "text",
             strategy="Strategy",
             asks_for="Asks for",
-            prompt="Prompt, where a class has none of its own",
+            prompt="Prompt, if a class has none of its own",
             examples="For example",
         )
     ]

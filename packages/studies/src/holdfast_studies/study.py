@@ -197,7 +197,7 @@ def subject(
     """Return the settings that say what a study is about, except those in ``without``."""
     settings = (
         Setting("data", "", "images: a folder, a manifest or scheme:name; empty: drawn scenes"),
-        Setting("masks", "", "folder of their masks, where the data has none of its own"),
+        Setting("masks", "", "folder of their masks, if the data has none of its own"),
         Setting("labels", "", "CSV that maps classes to model outputs, if the names do not match"),
         Setting(
             "models", models,

@@ -71,7 +71,7 @@ STUDY = Study(
     run,
     (
         Setting("data", "", "images to train and test on: a folder, a manifest or scheme:name; empty: drawn scenes"),
-        Setting("masks", "", "folder of their masks, where the data has none of its own"),
+        Setting("masks", "", "folder of their masks, if the data has none of its own"),
         Setting("parts", tuple(PARTS), "what is done and shown"),
         Setting("architectures", EMBEDDED, "classifiers, from scratch", ("timm:test_resnet", "timm:test_vit")),
         Setting("segmenters", SEGMENTERS, "segmenters, from scratch", (TINY_SEGMENTER,)),

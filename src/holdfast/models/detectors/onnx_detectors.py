@@ -94,7 +94,7 @@ def _read_detr(outputs: Outputs, size: tuple[int, int], labels: int) -> list[Ans
     if scores.shape[-1] not in (labels, labels + 1):
         raise UserError(
             f"decode=detr gives {scores.shape[-1]} scores a box, which do not fit {labels} classes; give as many names "
-            "(one less, where the last means no object) with ?labels=FILE, or labels=coco91"
+            "(one less, if the last means no object) with ?labels=FILE, or labels=coco91"
         )
     if scores.shape[-1] == labels + 1:
         powers = np.exp(scores - scores.max(-1, keepdims=True))

@@ -100,7 +100,7 @@ def load_owl(name: Name, *, device: str, classes: Sequence[str] | None = None) -
     options = checked(name, {"labels": str, "prompt": str})
     prompt = options.get("prompt", PROMPT)
     if "{}" not in prompt:
-        raise UserError(f"the prompt of owl: has {{}} where the class is; {prompt!r} has none")
+        raise UserError(f"the prompt of owl: needs {{}} in place of the class; {prompt!r} has none")
     names = label_spaces.read_names(options["labels"]) if "labels" in options else list(classes or ())
     if not names:
         raise UserError("owl: is asked for classes by name; use it on a dataset, or name them with ?labels=FILE")

@@ -189,7 +189,7 @@ class Question:
 
 
 def check(spec: AskSpec, classes: Sequence[str]) -> None:
-    """Raise a UserError for what cannot be asked."""
+    """Raise a UserError if the options of the questions contradict each other or the dataset."""
     if not spec.models:
         raise UserError("no model was named; --models a,b lists them (holdfast ls models)")
     if not spec.questions:

@@ -261,7 +261,7 @@ def _over(tables: dict[str, pd.DataFrame]) -> str:
             for row in frame[frame["stands_out"] != ""].to_dict("records")
         ]
     head = (
-        "A kind, nuisance or category stands out where its hard rate among valid images differs from the "
+        "A kind, nuisance or category stands out if its hard rate among valid images differs from the "
         "others', at a level of 5 % over all values of its sort together; intervals treat prompts, not images, as "
         "independent."
     )

@@ -45,7 +45,7 @@ class MiningChoice:
             f"k = {k} surrogates were asked for."
             if self.spec.use
             else f"k = {k}: the smallest number, 2 at least, after which one more surrogate would lower the fitted "
-            f"curve by less than {points}; all of them where it still falls faster, or where "
+            f"curve by less than {points}; all of them if it still falls faster, or if "
             "they are too few for a curve. The curve is the accuracy of each surrogate on the sets that the others "
             "leave: no target was asked. It is at least m."
         )

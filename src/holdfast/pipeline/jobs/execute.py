@@ -323,7 +323,7 @@ def check_same(name: str, planned: object, loaded: object) -> None:
     """Raise a UserError if a worker has loaded something else than what the row ids were planned for."""
     if planned != loaded:
         raise UserError(
-            f"{name} is not the same on a worker as where the command was started: other weights or versions, or "
+            f"{name} is not the same on a worker as on the machine of the command: other weights or versions, or "
             "another precision since only one of them has a GPU; start the command on a machine like the workers"
         )
 

@@ -272,7 +272,7 @@ class AskSpec(DataSpec):
         "never", help="when-decided: ask in random order, and stop once every model is known to be better than "
         "guessing or not; never: ask everything.", choices=("never", "when-decided"),
     )  # fmt: skip
-    batch_size: int = batch_size(8, help="Questions or images per forward pass; halved where it fails.")
+    batch_size: int = batch_size(8, help="Questions or images per forward pass; halved if it fails.")
     device: str = device()
     retry_errors: bool = retry_errors(help="Ask again if there was an error.")
 
@@ -336,7 +336,7 @@ class ChooseSpec(Spec):
         None, help="Only models that take at most this many milliseconds per image.", least=0, unit="ms"
     )
     speed: str = option("measure", help="measure (here and now), none, or a CSV with the columns model,milliseconds.")
-    batch_size: int = batch_size(8, help="Images per forward pass where speed is measured.")
+    batch_size: int = batch_size(8, help="Images per forward pass when speed is measured.")
     device: str = device(help="Device on which speed is measured: auto, cpu, cuda, cuda:1 or mps.")
     outcome: Any = outcome()  # noqa: RUF009
     average: Any = average()  # noqa: RUF009

@@ -90,11 +90,11 @@ def check_gradients(classifier: Classifier, options: WalkOptions) -> None:
         return
     if needs_gradients(options):
         raise UserError(
-            f"the walk follows gradients, and {classifier.name} has none; --black-box 50 estimates them from its "
+            f"the walk needs gradients, and {classifier.name} has none; --black-box 50 estimates them from its "
             "answers to 50 random changes per step, there and back"
         )
     if options.start == "fgsm":
-        raise UserError(f"an FGSM start follows gradients, and {classifier.name} has none; --start clean does not")
+        raise UserError(f"an FGSM start needs gradients, and {classifier.name} has none; use --start clean")
 
 
 class UnderTest:

@@ -98,7 +98,7 @@ def _reading(modes: Modes) -> str:
     )
     if reading["asked"]:
         text += (
-            f" Where one had been asked for, it read the same in {percent(reading['agree'] / reading['asked'])} of "
+            f" If one had been asked for, it read the same in {percent(reading['agree'] / reading['asked'])} of "
             f"{reading['asked']:,}."
         )
     return text
@@ -168,7 +168,7 @@ def _associations(modes: Modes, short: dict[str, str], name: str) -> Table:
         Column("odds_ratio", "Odds ratio", "number", digits=1),
     ]
     note = (
-        "Rates are over other images, and a median where they differ with the class; half an image is added to each "
+        "Rates are over other images, and a median if they differ with the class; half an image is added to each "
         "cell of the odds ratio."
     )
     return Table(f"{name}_pairs", "What goes with which answer", counted, shown, note, shown=25, folded=True)

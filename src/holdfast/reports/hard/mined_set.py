@@ -261,7 +261,7 @@ def _left_out(mined: MinedSet) -> list[Part]:
         Column("estimate", "Accuracy", "percent", "low", "high"),
         Column("jaccard", "Overlap with the set of all", "percent"),
     ]
-    note = "Where m was all of the surrogates, it is all of those that are left."
+    note = "If m was all of the surrogates, it is all of those that are left."
     return [
         Heading("Each surrogate left out"),
         Table("leave_one_out", "The set that the other surrogates leave, valid images", frame, columns, note),

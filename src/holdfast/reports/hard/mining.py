@@ -257,9 +257,9 @@ def _control_text(mined: MinedSet) -> str:
         by_one = int(part.loc[part["why"] == "one surrogate fails", "images"].sum())
         same = int(part.loc[part["same_nuisance"], "images"].sum())
         texts.append(
-            f"of {plural(hard[subset], 'hard image')} ({SUBSETS[subset]}), {total:,} have a control; exactly one "
-            f"surrogate fails {by_one:,} of these, more than one but too few the others; {same:,} have the same "
-            "nuisance as their hard image, the others one of the same kind"
+            f"{total:,} of {plural(hard[subset], 'hard image')} ({SUBSETS[subset]}) have a control. One surrogate "
+            f"fails on {by_one:,} of the controls, several on the others; {same:,} have the nuisance of their hard "
+            "image, the others one of the same kind"
         )
     return (
         "A control has the category, the kind of nuisance and the half of its hard image, is used once, and is failed "

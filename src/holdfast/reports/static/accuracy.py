@@ -253,7 +253,7 @@ class Labelled:
     def limits(self) -> str:
         """Return what right means on the page."""
         return (
-            "A label is a yes-or-no question: yes where its score reaches the threshold. Right is the mean of two "
+            "A label is a yes-or-no question: yes if its score reaches the threshold. Right is the mean of two "
             "shares, yes if the image has the label and no if it has not, so a guess is right in 50 %. Intervals "
             "hold for all labels together at the 95 % level and treat images as independent."
         )
@@ -272,8 +272,8 @@ def label_section(labelled: Labelled) -> Section:
         f"{row['label']} loses {points(row['drop'])} ({span(row['low'], row['high'])}) under "
         f"{condition_label(row['condition'])} with {row['model']}." for row in sure.head(3).to_dict("records")
     ] or ["No condition clearly lowers the accuracy of any label."]  # fmt: skip
-    shares = plain("percent", original="Right before", accuracy="Right after", recall="Yes where there",
-                   alarms="Yes where not there")  # fmt: skip
+    shares = plain("percent", original="Right before", accuracy="Right after", recall="Yes if there",
+                   alarms="Yes if not there")  # fmt: skip
     columns = [Column("label", "Label"), model_column(short_names(list(dict.fromkeys(table["model"])))), CONDITION,
                Column("drop", "Lost", "points", "low", "high"), *shares, *plain("integer", n="Images")]  # fmt: skip
     section.parts = [Table("labels", "What every condition costs each label, the largest loss first.", table, columns,

@@ -75,7 +75,7 @@ def _scatter(evidence: Evidence, frame: pd.DataFrame, lead: str) -> Figure:
         "Accuracy against mean confidence, a mark per condition, with 95 % intervals of the accuracy",
         lead,
         lambda width: _chart(tidy, width, models=models),
-        "On the dashed line a model is as often right as it is sure. The original and the largest gaps are named where "
+        "On the dashed line a model is as often right as it is sure. The original and the largest gaps are named if "
         f"there is room.{few}{dagger}",
     )
 

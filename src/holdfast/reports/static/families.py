@@ -260,7 +260,7 @@ def shape_and_texture(evidence: Evidence) -> list[Section]:
     section.lead.append(
         "The texture is that of an object of another class, as in the cue conflicts of Geirhos et al. (2019), where "
         "people named the shape in 96 % and ResNet-50 in 22 %. Images count whose original the model names rightly. "
-        "Answers with neither class are left out of the share: where they are many, the image was hard to read."
+        "Answers with neither class are left out of the share: if they are many, the image was hard to read."
     )
     columns = [
         CONDITION, model_column(evidence.short), Column("share", "Shape share", "percent", "low", "high"),

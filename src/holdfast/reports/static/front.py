@@ -219,7 +219,7 @@ def early_words(evidence: Evidence) -> str:
     names = listing([evidence.name(name) for name in evidence.rounds], 6)
     return (
         f"Two kinds of intervals: {names} stopped early, and the verdict's intervals hold whenever one stops. All "
-        f"others are for a number of images that was fixed beforehand, and too narrow where they are about {names}."
+        f"others are for a number of images that was fixed beforehand, and too narrow if they are about {names}."
     )
 
 

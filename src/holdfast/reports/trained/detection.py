@@ -190,7 +190,7 @@ def _confidence_parts(counts: Counts, rows: pa.Table | None, short: dict[str, st
     for row in table.head(3).to_dict("records"):
         error = number(row["ece"], 3)
         if row["ece_calibrated"] == row["ece_calibrated"]:
-            error += f" ({span(row['ece_low'], row['ece_high'], 3, 1)}), where exactly right confidences would show "
+            error += f" ({span(row['ece_low'], row['ece_high'], 3, 1)}); exactly right confidences would show "
             error += number(row["ece_calibrated"], 3)
         sentences.append(
             f"{short[str(row['model'])]}: mean confidence {percent(row['confidence'])}, accuracy "

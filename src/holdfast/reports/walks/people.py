@@ -22,7 +22,7 @@ MEANING = (
     "accepted counts as validated only if people confirm its class; the others count as not validated."
 )
 ASSUMED = (
-    "Where people judged a sample, the judged images of a class, those the model gets right and those it gets wrong "
+    "If people judged a sample, the judged images of a class, those the model gets right and those it gets wrong "
     "each by themselves, are taken as a random sample of the accepted ones; people's verdict is taken as the truth, "
     "and what the oracle rejected stays rejected. Intervals resample images, judged or not."
 )

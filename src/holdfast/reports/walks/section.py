@@ -183,8 +183,8 @@ def _baselines(walks: ReportWalks, frame: pd.DataFrame) -> list[Part]:
     what = "A loss that the reconstruction or a random walk already brings is the generator's, not the model's."
     title = "Accuracy on the way: original, plain reconstruction, random walk, walk against the model"
     note = (
-        "Originals and reconstructions count all images; walks, random ones too, count where the oracle accepted "
-        "them. A random walk has as many steps as the walk, or fewer where the oracle rejects one."
+        "Originals and reconstructions count all images; walks, random ones too, count if the oracle accepted "
+        "them. A random walk has as many steps as the walk, or fewer if the oracle rejects one."
     )
     look: dict[str, Any] = {"models": rows, "axis": "accuracy", "domain": (0.0, 1.0), "note": note}
     figure = charts.dot_figure("dynamic_stages", title, finding, tidy, **look)

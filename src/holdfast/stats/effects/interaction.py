@@ -95,7 +95,7 @@ def interaction_of(
     separated = bool(((means.accuracy <= 0) | (means.accuracy >= 1)).any())
     photos = len(laid.sources)
     if separated or photos < PHOTOS_PER_CONTRAST * contrasts:
-        why = "a cell is at 0 or 100 %, where the logit is infinite" if separated else (
+        why = "a cell is at 0 or 100 %, so its logit is infinite" if separated else (
             f"{photos} images are too few for a joint Wald test of {contrasts} contrasts")  # fmt: skip
         return _by_bootstrap(laid, means, why, resamples=resamples, seed=seed, separated=separated)
     return _by_gee(laid, means, contrasts)
@@ -301,7 +301,7 @@ def _finished(
     pairs: pd.DataFrame, drops: pd.DataFrame, photos: int,
 ) -> Interaction:  # fmt: skip
     pairs["p_holm"] = holm(pairs["p"].to_numpy())
-    outcome = "The models do not lose the same under the scenarios" if p < 0.05 else (
+    outcome = "Scenarios cost some models more than others" if p < 0.05 else (
         "No evidence that one model loses more than another under any scenario")  # fmt: skip
     sentence = f"{outcome} ({asked})."
     return Interaction(statistic, df, p, method, explanation, sentence, pairs[PAIRS], drops[DROPS], photos, "")

@@ -190,9 +190,10 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
 def background_words(measure: str, effect: Effect) -> str:
     """Return what a background of another class does to accuracy or recall, from what to what."""
     if alike(effect.value, 0):
+        other = "and" if alike(effect.first, effect.second) else f"and {percent(effect.second)}"
         return (
             f"Its {measure} does not change ({span(effect)} points lost; 0 is best) when only the background does: "
-            f"{percent(effect.first)} on a same class background and on a random one, of another class."
+            f"{percent(effect.first)} on a same class background {other} on a random background, of another class."
         )
     falls = "rises" if effect.value < 0 else "falls"
     size = f"{points(abs(effect.value))} ({span(effect)} lost; 0 is best)"

@@ -195,7 +195,7 @@ def _fewer(board: Board, entry: Entry, file: str) -> list[str]:
             continue
         most, other = board.answered.get((*place, score.name), (0, ""))
         if score.n < most * (1 - UNANSWERED) - 1:
-            problems.append(f"has {score.n} answers for {score.name}, where {other} has {most}")
+            problems.append(f"has {score.n} answers for {score.name}, but {other} has {most}")
         if score.n > most:
             board.answered[*place, score.name] = (score.n, file)
     return problems[:1]
@@ -264,7 +264,7 @@ def _dataset(entry: Entry, rows: pa.Table, board: Board) -> list[str]:
     others = _labels(board, dataset.sha256, of_objects=of_objects)
     for name, label in _truths(rows, of_objects).items():
         if others.setdefault(name, label) != label:
-            problems.append(f"labels {name} {label[:200]}, where other entries have {others[name][:200]}")
+            problems.append(f"labels {name} {label[:200]}, but other entries have {others[name][:200]}")
             break
     return problems
 

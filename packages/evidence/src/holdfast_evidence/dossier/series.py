@@ -134,7 +134,7 @@ def _added(folder: Path, entries: list[dict[str, Any]], path: Path, model: str |
     entry["photos"] = len({source for source, *_ in new_photos})
     trouble = results.counts.trouble
     failed = int(trouble.loc[(trouble["model"].astype(str) == name) & (trouble["status"] == "error"), "n"].sum())
-    entry["notes"] += [f"{failed} answers failed: wrong if images are paired, not counted where they are new"] * bool(
+    entry["notes"] += [f"{failed} answers failed: wrong if images are paired, not counted if they are new"] * bool(
         failed
     )
     if not entries:

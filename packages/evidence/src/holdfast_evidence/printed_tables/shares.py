@@ -153,7 +153,7 @@ def whole_counts(table: Printed, n: int | None) -> Iterator[AuditFinding]:
 
 
 def possible(printed: PrintedNumber, size: int, *, percent: bool) -> bool:
-    """Return whether some whole count of ``size`` images prints so."""
+    """Return whether a number of images out of ``size`` rounds to the printed share."""
     span = printed.rounded * (size / (100 if percent else 1))
     return ceil(span.low - SLACK * size) <= floor(span.high + SLACK * size)
 

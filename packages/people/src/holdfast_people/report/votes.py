@@ -332,7 +332,7 @@ def _asked(campaign: CampaignExport) -> page.Section:
     section = page.Section("asked", "What was asked")
     section.lead = [
         *(f"“{item.text.replace('{category}', '…')}” ({', '.join(item.answers)})" for item in votes.questions),
-        f"An image is accepted where {campaign.rule}; it is undecided while the missing votes could still decide.",
+        f"An image is accepted if {campaign.rule}; it is undecided while the missing votes could still decide.",
     ]
     columns = [
         *plain("text", question="Question", answer="Answer"),

@@ -87,8 +87,8 @@ STUDY = Study(
     run,
     (
         Setting("pairs", 120, "training images that are walked, one copy each", 12),
-        Setting("more_epochs", 20, "passes over the images and their copies, where a model trains on", 1),
-        Setting("scratch_epochs", 60, "passes over them where it is trained from scratch", 1),
+        Setting("more_epochs", 20, "passes over the images and their copies, if a model trains on", 1),
+        Setting("scratch_epochs", 60, "passes over them if it is trained from scratch", 1),
         Setting("weight", 1.0, "of the squared distance between the answers to an image and to its copy"),
         *trainings.training_settings(scenes=48, models=False),
     ),

@@ -252,7 +252,7 @@ def _against_each_other(entries: Sequence[Measured]) -> list[EntryProblem]:
         known = labels.setdefault(dataset.sha256, {})
         for image, label in zip(member.cells.images, member.cells.labels, strict=True):
             if known.setdefault(image, label) != label:
-                problems.append(EntryProblem(file, f"labels {image} {label}, where other entries have {known[image]}"))
+                problems.append(EntryProblem(file, f"labels {image} {label}, but other entries have {known[image]}"))
                 break
     return problems
 

@@ -89,11 +89,11 @@ class DemoSize:
     pool: int = 0  # generated images; 0 draws every prompt
     trained: int = 480  # scenes that a network is trained on
     epochs: int = 12
-    first: float = 60.0  # times as long as the first result all parts take, one after the other
+    first: float = 40.0  # times as long as the first result all parts take, one after the other
 
 
 FULL = DemoSize()
-QUICK = DemoSize(scenes=48, walks=12, steps=3, frames=1, pool=222, trained=96, epochs=1)
+QUICK = DemoSize(scenes=48, walks=12, steps=3, frames=1, pool=222, trained=96, epochs=1, first=15)
 
 
 def first_name(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Hashable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +17,12 @@ from holdfast.cli.share import tell
 from holdfast.cli.verb import OUT, CommandCall, Track, choice, needs, refuse, verb
 from holdfast.core.errors import UserError
 from holdfast.core.numbers import estimate, number, percent, span
+from holdfast.core.places import address
 from holdfast.core.schema import CLASSIFY, DETECT, EMBED, MULTILABEL
 from holdfast.pipeline.specs import AskSpec, EvaluateSpec, PerturbSpec, SegmentSpec, TrainSpec
 
 if TYPE_CHECKING:
+    from holdfast.cli.live_page import LivePage
     from holdfast.pipeline.jobs.progress import Summary
     from holdfast.store import Run
 
@@ -29,12 +32,23 @@ Latents = Annotated[str, choice("paper", "matched", flag="--latents", help=_LATE
 
 
 @verb(EvaluateSpec, engine=True, otherwise="runs")
-def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
-    """Run models on images under every condition; writes the table and nothing else."""
+def evaluate(
+    job: CommandCall[EvaluateSpec],
+    track: Track = None,
+    open_: Annotated[
+        bool, Option("--open", help="Open the report's page in a browser, and update it while rows arrive.")
+    ] = False,
+) -> None:
+    """Run models on images under every condition; writes the table, and with --open the report."""
     from holdfast.cli.listing import print_accuracy, print_outcomes, print_recall
     from holdfast.pipeline.evaluate.evaluate import evaluate as run_evaluate
 
-    with job.running(whole=False) as (folder, executor, progress):
+    if open_ and address(job.out):
+        raise UserError(f"--open serves a page of this disk, and {job.where} is in a store; leave --open out")
+    with (
+        job.running(whole=False) as (folder, executor, progress),
+        _shown(folder, quiet=job.quiet) if open_ else nullcontext(),
+    ):
         run, summary = run_evaluate(job.spec, folder, progress=progress, executor=executor)
     if not job.quiet:
         printing = {CLASSIFY: print_accuracy, DETECT: print_recall, MULTILABEL: _print_labels, EMBED: _print_embedding}
@@ -49,7 +63,19 @@ def evaluate(job: CommandCall[EvaluateSpec], track: Track = None) -> None:
 
         tell(track, lambda: record_run(Results(run), Results(run).report()))
     if not job.quiet:
-        typer.echo(f"Next: holdfast report {shlex.quote(job.where)}")
+        typer.echo(folder / "report" / "index.html" if open_ else f"Next: holdfast report {shlex.quote(job.where)}")
+
+
+def _shown(folder: Path, *, quiet: bool) -> LivePage:
+    """Return the page of a run, which is made again while rows arrive."""
+    from holdfast.cli.live_page import LivePage
+    from holdfast.results import Results
+    from holdfast.store import Run
+
+    page = LivePage(folder / "report", lambda: Results(Run.open(folder)).report())
+    if not quiet:
+        typer.echo(f"The page is at {page.url} until the command ends.")
+    return page
 
 
 def _print_labels(run: Run) -> None:

@@ -17,7 +17,7 @@ from holdfast.scenarios import parse_conditions
 
 CLASSES = tuple(f"class {number}" for number in range(12))
 MODELS = ("timm:first", "timm:second")
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 NEEDED = {"measure": ("accuracy",), "parity": MODELS, "plot": ("accuracy",)}
 """What a method must be given."""
@@ -91,13 +91,15 @@ def test_every_chart_is_drawn(run: Results, tmp_path: Path) -> None:
         assert run.plot(name, resamples=20)["datasets"], name
 
 
-def test_the_block_of_the_readme_runs_as_it_stands(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/report.md"])
+def test_the_block_of_a_page_runs_as_it_is(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    block = re.search(r"```python\n(import holdfast\n.*?)```", README.read_text(encoding="utf8"), re.S)
-    assert block and 'open_run("runs/first")' in block[1]
+    text = (ROOT / page).read_text(encoding="utf8")
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if 'open_run("runs/first")' in one]
     monkeypatch.chdir(folder.parents[1])
-    exec(compile(block[1], "README.md", "exec"), {})
+    exec(compile(block, page, "exec"), {})
     printed = capsys.readouterr().out
-    assert "4,320 rows" in printed and "and 14 more" in printed
-    assert Path("accuracy.png").read_bytes().startswith(b"\x89PNG")
+    if page == "README.md":
+        assert "4,320 rows" in printed and "and 14 more" in printed
+        assert Path("accuracy.png").read_bytes().startswith(b"\x89PNG")

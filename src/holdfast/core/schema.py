@@ -198,7 +198,7 @@ ATTRIBUTIONS = declared_schema("""
     structural_similarity  float   of the two maps
     cascade                floats  rank correlations with the weights shuffled from the last layer down
     cascade_similarity     floats  structural similarities of the same maps
-    image                text    file of the map over its image
+    picture                text    file of the map over its image
 """)
 JOBS = declared_schema("""
     jobs

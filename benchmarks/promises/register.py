@@ -9,6 +9,7 @@ import numpy as np
 
 from promises import trials_answers as answers
 from promises import trials_audit as auditing
+from promises import trials_concepts as concepts
 from promises import trials_encoders as encoders
 from promises import trials_models as models
 from promises import trials_objects as objects
@@ -21,7 +22,7 @@ Settings = dict[str, tuple[str, dict[str, Any]]]
 
 
 PAGES = {
-    "accuracy": ("drops", "confidence"),
+    "accuracy": ("drops", "confidence", "concepts"),
     "comparing-models": ("between-datasets", "choice", "regression", "interaction"),
     "fmr": ("fmr-people", "agreement", "votes"),
     "release-gate": ("watching",),
@@ -475,6 +476,16 @@ EMBEDDINGS: Settings = {
     )
     for width in (3, 64)
 }
+GROUNDS: Settings = {
+    f"{images}-{donors}-{100 * share:.0f}": (
+        f"{images} images on {donors} unlike donors, of which {100 * share:.0f} % have each of 8 attributes; one costs "
+        f"{100 * drop:.0f} points",
+        {"images": images, "donors": donors, "share": share, "drop": drop},
+    )
+    for images, donors, share, drop in (
+        (120, 120, 0.3, 0.0), (240, 40, 0.3, 0.3), (240, 240, 0.15, 0.2), (600, 60, 0.15, 0.2)
+    )
+}  # fmt: skip
 NO_BACKGROUND: Settings = {
     f"none-{width}": (
         f"30 objects on 12 backgrounds that move nothing, {width} dimensions",
@@ -485,6 +496,10 @@ NO_BACKGROUND: Settings = {
 
 
 def _register() -> Iterator[Promise]:
+    text = "Intervals of the difference that an attribute makes cover in 92–98 % of datasets"
+    yield from _rows("concepts", text, "covers", 0.92, 0.98, concepts.concept_effects, 400, GROUNDS)
+    text = "An attribute that costs nothing stands out in at most 6 %"
+    yield from _rows("concepts", text, "alarms", 0.0, 0.06, concepts.concept_effects, 400, GROUNDS)
     text = "Intervals of shares of the variance cover in 93–99 %"
     yield from _rows("embedding", text, "covers", 0.93, 0.99, encoders.embedding_shares, 2_000, EMBEDDINGS)
     text = "A background that moves nothing is claimed to in at most 4 %"

@@ -346,6 +346,7 @@ _SECTIONS = (  # in the order of the page
     ("classes", "static.accuracy:CLASSES", "accuracy by class and condition"),
     ("families", "static.families:FAMILIES", "accuracy drop by family of scenarios"),
     ("groups", "static.families:GROUPS", "errors by attributes of the images"),
+    ("concepts", "static.concepts:CONCEPTS", "on which kinds of background models fail"),
     ("shape", "static.families:SHAPE", "shape against texture"),
     ("corruptions", "static.corruptions:CORRUPTION_ERRORS", "common corruptions"),
     ("failure-points", "static.corruptions:FAILURE_POINTS", "severities at which predictions first fail"),

@@ -278,6 +278,18 @@ class Results:
         rows = self.run.predictions.dataset().to_table(columns=LABEL_COLUMNS, filter=LABELLED)
         return label_drops(as_photos(rows, self._copies), **options)
 
+    def concepts(self, *, by: Sequence[str] = (), **options: Any) -> pd.DataFrame:
+        """Return what each kind of background costs each model; ``by``: attributes of the donors, besides their pixels.
+
+        Options of ``stats.effects.concepts.background_concepts``, which lists the columns.
+        """
+        from holdfast.pipeline.concepts import concepts_of
+        from holdfast.pipeline.metadata import groups_of
+        from holdfast.stats.effects.concepts import COLUMNS, background_concepts
+
+        known = concepts_of([self.run], groups_of([self.run], by, None))
+        return background_concepts(self._photos(COLUMNS).to_pandas(), known, **options)
+
     def embedding(self, **options: Any) -> pd.DataFrame:
         """Return what embeddings follow, a row per encoder; options of ``stats.effects.embedding.embeddings``."""
         from holdfast.stats.effects.embedding import COLUMNS, embeddings
@@ -514,6 +526,7 @@ def report(
     device: str = "auto",
     by: Sequence[str] = (),
     attributes: str | Path | None = None,
+    concepts: bool = False,
     **options: Any,
 ) -> Path:
     """Write one report of one or several runs.
@@ -538,6 +551,7 @@ def report(
         device: where speed is measured.
         by: attributes of the samples whose groups' numbers are shown.
         attributes: a CSV with further attributes, by path or id.
+        concepts: show on which kinds of background models fail, by the pixels of the donors and the attributes ``by``.
         options: of ``report.build``.
 
     Returns:
@@ -551,6 +565,7 @@ def report(
         'index.html'
     """
     from holdfast.pipeline.choosing import recorded_costs
+    from holdfast.pipeline.concepts import concepts_of
     from holdfast.pipeline.metadata import groups_of
     from holdfast.pipeline.specs import ChooseSpec
     from holdfast.pipeline.thumbnails import thumbnails
@@ -569,6 +584,7 @@ def report(
     analysis = Analysis(
         scenario_families, model_groups, references, regression, score, costs, timing,
         groups, families=families, confidence=confidence, digits=digits, ddof=ddof, losses_only=losses_only,
+        concepts=concepts_of(opened, groups) if concepts else None,
     )  # fmt: skip
     chosen = {"score_conditions": partial(scored_conditions, over=score_over)} if score_over else {}
     with delivered(out) as folder:

@@ -168,6 +168,10 @@ def report(
     attributes: Annotated[
         Path | None, Option(help="CSV with attributes for --by: a column path or id, and one for each.")
     ] = None,
+    concepts: Annotated[
+        bool,
+        Option("--concepts", help="Show on which backgrounds models fail: colour, light, grass, sky, attributes …"),
+    ] = False,
     choose: Annotated[
         bool,
         Option("--choose", rich_help_panel=_CHOICE,
@@ -218,7 +222,7 @@ def report(
         **_analysis(reference, regression, score, families, model_groups), speed=speed or "none", device=device,
         confidence=confidence, digits=digits, score_over=score_over, ddof=ddof,
         losses_only=losses_only,
-        by=split_list(",".join(by or ())), attributes=attributes,
+        by=split_list(",".join(by or ())), attributes=attributes, concepts=concepts,
     )  # fmt: skip
     typer.echo(str(page))
 

@@ -168,6 +168,15 @@ def _background(sample: Sample, max_pixels: int) -> NDArray[np.float64] | None:
 
 def background_colours(image: Image, mask: Mask | None) -> NDArray[np.float64] | None:
     """Return mean and spread of the background's colours (CIELAB): outside the mask, or the frame of the image."""
+    small, around = background_pixels(image, mask)
+    if around.sum() < 16:
+        return None
+    colours = cv2.cvtColor(small.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[around].astype(np.float64)
+    return np.concatenate([colours.mean(axis=0), colours.std(axis=0)])
+
+
+def background_pixels(image: Image, mask: Mask | None) -> tuple[Image, NDArray[np.bool_]]:
+    """Return a small copy of an image, and which of its pixels are background: outside the mask, or in the frame."""
     scale = _SIDE / max(image.shape[:2])
     size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
     small = cv2.resize(np.ascontiguousarray(image[..., :3]), size, interpolation=cv2.INTER_AREA)
@@ -179,7 +188,4 @@ def background_colours(image: Image, mask: Mask | None) -> NDArray[np.float64] |
         # Any share of the object counts, and a little more: its colour bleeds, and so would its class.
         covered = cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
         around = cv2.dilate(covered.astype(np.uint8), np.ones((5, 5), np.uint8)) == 0
-    if around.sum() < 16:
-        return None
-    colours = cv2.cvtColor(small.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)[around].astype(np.float64)
-    return np.concatenate([colours.mean(axis=0), colours.std(axis=0)])
+    return small, around

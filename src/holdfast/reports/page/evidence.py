@@ -173,6 +173,7 @@ class Analysis:
     confidence: float = 0.95  # level of the regressions' intervals
     digits: int | None = None  # of numbers in the regressions' tables; None: as each number needs
     ddof: int = 0  # of the robustness score's variances: they divide by the number of conditions less this
+    concepts: pd.DataFrame | None = None  # attributes of donors, for the section on backgrounds; None: no section
     losses_only: bool = False  # whether a gain over the originals leaves the robustness score as it is
 
 

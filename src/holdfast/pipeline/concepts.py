@@ -49,7 +49,7 @@ def pixel_concepts(image: Image, background: NDArray[np.bool_]) -> dict[str, flo
 
     light, smooth = float(value[background].mean()), change < SMOOTH
     pale = (value > 0.8) & (saturation < 0.15)
-    found = {name: share(pixels) >= MOSTLY for name, pixels in seen.items()} | {
+    marks = {name: share(pixels) >= MOSTLY for name, pixels in seen.items()} | {
         "grey": share(~coloured) >= MOSTLY, "dark": light < DARK, "bright": light > BRIGHT,
         "smooth": share(smooth) >= 0.6, "textured": share(~smooth) >= 0.6,
         "grass": share(seen["green"] & ~smooth) >= SOME,
@@ -57,7 +57,7 @@ def pixel_concepts(image: Image, background: NDArray[np.bool_]) -> dict[str, flo
         "water": share(seen["blue"], ~upper) >= 0.5,
         "sand": share(seen["brown or yellow"] & (value > 0.5) & (saturation < 0.6), ~upper) >= 0.5,
     }  # fmt: skip
-    return {name: float(has) for name, has in found.items()}
+    return {name: float(has) for name, has in marks.items()}
 
 
 def _of_sample(sample: Sample, max_pixels: int) -> dict[str, float]:

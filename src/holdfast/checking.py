@@ -74,7 +74,7 @@ class Check:
     more_photos: tuple[int, int] | None
     lines: list[str]  # the answer in words
     findings: tuple[DataFinding, ...] = ()  # what is wrong with the images, gravest first
-    looks: tuple[Look, ...] = ()  # what was known after each round, where it asked in rounds
+    looks: tuple[Look, ...] = ()  # what was known after each round, if it asked in rounds
 
     def __repr__(self) -> str:
         return "\n".join([*self.lines, str(self.page)])

@@ -48,7 +48,7 @@ LARGE = 420  # pixels of the hero's images; models see drawn scenes at 64
 CAPTIONS = {RERENDERED: "on another background"}
 MOST_PROCESSES = 3  # more would wait for the longest part
 FIRST = "embedded:resnet_rho95"  # the network of the first result
-STEPS = {"judge": "does it show its class?"}  # what a step does, where its name does not say it
+STEPS = {"judge": "does it show its class?"}  # what a step does, if its name does not say it
 
 
 def demo(

@@ -41,7 +41,7 @@ class LiveData:
 
     # mappings with ``image`` or ``path``, ``label``, perhaps ``mask``, and further columns
     items: Iterable[Mapping[str, Any]]
-    classes: Sequence[str] = ()  # the names of classes by number, where the dataset says them; empty otherwise
+    classes: Sequence[str] = ()  # the names of classes by number, if the dataset says them; empty otherwise
     # reads one item again, to see whether the dataset changes between two readings; None: cannot
     again: Any = field(default=None, repr=False)
 

@@ -45,7 +45,7 @@ def verb(
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return a decorator for a function of a spec: callers give the spec's options as keyword arguments.
 
-    The first field comes first, by position, then the models where they are required. A ready spec may be given as
+    The first field comes first, by position, then the models if they are required. A ready spec may be given as
     ``spec=`` instead.
 
     Args:

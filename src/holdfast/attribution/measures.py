@@ -21,7 +21,7 @@ class MapFocus:
 
     share: float  # of the map's sum on the mask, 0..1
     area: float  # of the image that the mask covers, 0..1: the share of a map that is the same everywhere
-    # whether the map's maximum is on the mask, by most of its pixels where there are several (pointing game,
+    # whether the map's maximum is on the mask, by most of its pixels if there are several (pointing game,
     # Zhang and others 2016)
     hit: bool
 

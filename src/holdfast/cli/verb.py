@@ -94,7 +94,7 @@ def verb(
     """Return a decorator that makes a command of a function that takes a ``CommandCall`` and further options.
 
     ``out`` is the help of ``--out``, '' for a command that declares its own; ``otherwise`` is the folder in which a run
-    is called after its data where ``--out`` is left out; ``engine`` says whether work can run elsewhere.
+    is called after its data if ``--out`` is left out; ``engine`` says whether work can run elsewhere.
     """
     offered = [
         option for option in options_of(spec).values() if option.name not in without and not option.option.python_only

@@ -84,7 +84,7 @@ def typed_command() -> Iterator[None]:
 
 @contextmanager
 def errors_in_keywords() -> Iterator[None]:
-    """Let errors name keyword arguments where they name options, unless a command was typed."""
+    """Let errors name keyword arguments if they name options, unless a command was typed."""
     try:
         yield
     except UserError as error:
@@ -144,7 +144,7 @@ _NUMBERS = {
     ),
     "",
 )  # fmt: skip
-"""Error numbers for which the machine is to blame, with a sentence where the system's own words are not enough."""
+"""Error numbers for which the machine is to blame, with a sentence if the system's own words are not enough."""
 
 _PHRASES = {os.strerror(number).lower(): number for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE)}
 _NO_MEMORY = re.compile(
@@ -189,7 +189,7 @@ def raise_machine_trouble(error: BaseException) -> None:
 
 
 def half_may_work(error: BaseException) -> bool:
-    """Return whether a part of a batch may succeed where the whole batch failed with this error."""
+    """Return whether a part of a batch may succeed if the whole batch failed with this error."""
     if isinstance(error, (UserError, MachineError)):
         return False
     return out_of_memory(error) or machine_trouble(error) is None

@@ -269,7 +269,7 @@ def stored_object(text: str, column: str) -> dict[str, Any]:
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one where there is none, or none that can be read."""
+    """Return the JSON object in a file; an empty one if there is none, or none that can be read."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -190,7 +190,7 @@ def speaks_python(function: Callable[P, R]) -> Callable[P, R]:
             wrong = re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
             if wrong is None or wrong[2] not in values:
                 raise
-            *_, (frame, _) = traceback.walk_tb(error.__traceback__)  # where the options were handed on
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)  # if the options were handed on
             called = frame.f_locals.get(wrong[1], frame.f_globals.get(wrong[1]))
             known = {*inspect.signature(called if callable(called) else function).parameters}
             own = inspect.signature(function).parameters.values()
@@ -215,7 +215,7 @@ def condition_name(scenario: str, variant: str | None = "", parameters: str | No
 
 
 def condition_names(rows: Iterable[Key]) -> dict[Key, str]:
-    """Return the name of every condition; parameters are part of it where a scenario's variant has several."""
+    """Return the name of every condition; parameters are part of it if a scenario's variant has several."""
     keys = dict.fromkeys(rows)
     settings = Counter(key[:2] for key in keys)
     return {key: condition_name(*key) if settings[key[:2]] > 1 else condition_name(*key[:2]) for key in keys}

@@ -11,7 +11,7 @@ MISSING = "–"
 
 
 def number(value: float, digits: int = 2, *, sign: bool = False) -> str:
-    """Return a number with a true minus sign and no negative zero; ``sign``: with a plus where it is positive.
+    """Return a number with a true minus sign and no negative zero; ``sign``: with a plus if it is positive.
 
     Halves go away from zero, after the noise of binary fractions (below 1e-9) is gone: 93.75 is 93.8, −6.25 is −6.3.
     """

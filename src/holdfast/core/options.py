@@ -27,8 +27,8 @@ class Option:
     most: float | None = None  # the largest
     unit: str = ""  # what a number counts, such as pixels
     argument: str = ""  # the name of the positional argument, such as DATA; '' for an option
-    flag: str = ""  # the option's name on the command line where the field's does not fit, such as ``--with``
-    typed: Any = None  # the default on the command line where the field has another; None: the same
+    flag: str = ""  # the option's name on the command line if the field's does not fit, such as ``--with``
+    typed: Any = None  # the default on the command line if the field has another; None: the same
     read: Callable[[str], Any] | None = None  # makes the field's value from typed text
     is_path: bool = False  # the text is a path
     is_list: bool = False  # the text holds names with commas between them; fields of type tuple are lists anyway

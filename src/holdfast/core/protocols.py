@@ -360,7 +360,7 @@ def box_areas(boxes: Boxes) -> NDArray[np.float64]:
 def box_overlaps(boxes: Boxes, others: Boxes, *, crowd: Sequence[bool] | NDArray[np.bool_] = ()) -> NDArray[np.float64]:
     """Return the IoU of every box with every other, (n, m).
 
-    Where an other is a crowd, the overlap is the share of the box that is on it, as in COCO.
+    If an other is a crowd, the overlap is the share of the box that is on it, as in COCO.
     """
     a, b = np.asarray(boxes, np.float64).reshape(-1, 4), np.asarray(others, np.float64).reshape(-1, 4)
     sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])

@@ -117,7 +117,7 @@ class Collection:
     """A dataset: an ordered list of samples and the classes they can have.
 
     ``empty`` are images without any object: they have no label, and only detectors are asked about them.
-    ``object_classes`` are the classes of all objects, where these are more than the images' labels.
+    ``object_classes`` are the classes of all objects, if these are more than the images' labels.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Collection:
     problems: tuple[Problem, ...] = ()
     empty: tuple[Sample, ...] = ()
     object_classes: tuple[str, ...] = ()
-    separator: str = ""  # between the labels of an image, where images have several
+    separator: str = ""  # between the labels of an image, if images have several
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -154,7 +154,7 @@ def _copies(survey: Survey) -> Iterator[str]:
 
 
 def _with_place(sample: Sample, *pair: Sample) -> str:
-    """Return the name of a sample, with its class or split where those of a pair differ."""
+    """Return the name of a sample, with its class or split if those of a pair differ."""
     differing = [name for name in ("label", "split") if len({getattr(each, name) for each in pair}) > 1]
     places = ", ".join(str(getattr(sample, name)) for name in differing)
     return f"{sample.sample_id} ({places})" if places else sample.sample_id

@@ -186,7 +186,7 @@ def to_eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Return a file's bytes; a SampleError names the file where it cannot be read."""
+    """Return a file's bytes; a SampleError names the file if it cannot be read."""
     if address(path):
         return read_object(str(path))
     try:

@@ -35,7 +35,7 @@ class LabelMap:
     classes: tuple[str, ...]  # the dataset's class names
     # for each class the indices of its outputs, ascending; no output has two classes.
     members: tuple[tuple[int, ...], ...]
-    # for each output the name that results show: its class, else its own name, made unique with its index where that
+    # for each output the name that results show: its class, else its own name, made unique with its index if that
     # name is also a class's.
     outputs: tuple[str, ...]
     fingerprint: str  # of all that
@@ -94,7 +94,7 @@ def read_label_file(path: str | Path) -> dict[str, ClassKeys]:
 def unmatched_rows(given: Iterable[str], classes: Sequence[str]) -> list[str]:
     """Return a sentence, with the nearest name, for each class of a label file that the dataset does not have.
 
-    Where every class has its own row, the others are of no interest: one file may serve many parts of a dataset.
+    If every class has its own row, the others are of no interest: one file may serve many parts of a dataset.
     """
     given = list(given)
     if set(classes) <= set(given):
@@ -117,7 +117,7 @@ def asks_for_nine(labels: str | Path | None) -> bool:
 
 
 def class_keys(collection: Collection, label_file: str | Path | None) -> dict[str, ClassKeys]:
-    """Return the keys of a collection's classes: its own, or those of a label file where it has the class.
+    """Return the keys of a collection's classes: its own, or those of a label file if it has the class.
 
     A collection that was read in the nine super-classes has their keys already.
     Raises UserError: the file has a class that the collection does not have, and lacks one that it has.
@@ -180,11 +180,11 @@ class _Outputs:
 def map_labels(
     classes: Sequence[str], keys: Mapping[str, ClassKeys], space: LabelSpace, *, some: bool = False
 ) -> LabelMap:
-    """Return which outputs mean which class: by its keys where they apply to this space, else by its name.
+    """Return which outputs mean which class: by its keys if they apply to this space, else by its name.
 
     With ``some``, classes without an output are allowed as long as one class has some.
 
-    WordNet ids and ImageNet-1k's indices apply where the space knows its own ids, indices also where it is
+    WordNet ids and ImageNet-1k's indices apply if the space knows its own ids, indices also if it is
     ImageNet-1k's. A name matches an output's whole name or any of its comma-separated synonyms, or is itself a WordNet
     id.
     Raises UserError: a class that cannot be found (with the nearest names), that could mean several outputs, whose keys
@@ -296,7 +296,7 @@ def outcomes(probabilities: NDArray[np.float32], label_map: LabelMap, labels: Se
     outputs of a class; the former divides by the sum over all classes. ``topk`` holds up to 5 names, each class once at
     the place of its best output, nothing with probability 0.
 
-    A row of zeros is a model without an answer: no prediction, not correct. Where no class has any probability,
+    A row of zeros is a model without an answer: no prediction, not correct. If no class has any probability,
     there is no restricted prediction. Rows that are not probabilities (NaN) get status ``error`` and nulls.
     Rows of ``probabilities`` (n, outputs) sum to 1.
     """
@@ -378,7 +378,7 @@ def _topk(scores: NDArray[np.float32], label_map: LabelMap, names: NDArray[Any])
     kept = min(TOPK, scores.shape[1])
     top = np.sort(np.argpartition(scores, -kept, axis=1)[:, -kept:], axis=1)
     last = np.take_along_axis(scores, top, axis=1).min(axis=1)
-    # Where more are level with the last than there is room for, a partition takes any of them.
+    # If more are level with the last than there is room for, a partition takes any of them.
     for row in np.flatnonzero((last > 0) & ((scores >= last[:, None]).sum(axis=1) > kept)):
         top[row] = np.sort(np.argsort(-scores[row], kind="stable")[:kept])
     values = np.take_along_axis(scores, top, axis=1)

@@ -146,7 +146,7 @@ def _decode_array(data: bytes, max_pixels: int) -> Bands:
 
 
 def _dicom_header(data: bytes, *, whole: bool = False) -> Any:
-    """Return a DICOM file's header, with its pixels where they are wanted."""
+    """Return a DICOM file's header, with its pixels if they are wanted."""
     try:
         import pydicom
     except ModuleNotFoundError as error:

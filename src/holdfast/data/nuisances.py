@@ -32,7 +32,7 @@ _VOWEL_SOUND = re.compile(r"(?!eu|one\b)[aeio]|u(?!n[iu]|t[ei]|k|s[eu]|ri)", re.
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """The class that an image should show, and the model outputs that mean it, where known."""
+    """The class that an image should show, and the model outputs that mean it, if known."""
 
     name: str
     keys: ClassKeys = field(default_factory=ClassKeys)
@@ -239,7 +239,7 @@ def _objectnet(folder: Path) -> list[Category]:
     """Return the classes that ObjectNet shares with ImageNet, from its ``mappings`` folder.
 
     ``objectnet_to_imagenet_1k.json`` has the names of ImageNet classes, joined by ";". Which outputs these are, the
-    files ``imagenet_to_label_2012_v2`` and ``pytorch_to_imagenet_2012_id.json`` say, where they are there.
+    files ``imagenet_to_label_2012_v2`` and ``pytorch_to_imagenet_2012_id.json`` say, if they are there.
     """
     place = folder / "mappings" if (folder / "mappings").is_dir() else folder
     file = place / "objectnet_to_imagenet_1k.json"

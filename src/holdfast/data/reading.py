@@ -193,7 +193,7 @@ def without_suffix(relative: str) -> str:
 
 
 def unique_ids(short: Sequence[str], full: Sequence[str]) -> list[str]:
-    """Return the short id where it is unique, else the full one.
+    """Return the short id if it is unique, else the full one.
 
     So ``dog/a.jpg`` is ``dog/a``, unless there is a ``dog/a.png`` too: then both keep their suffix.
     """

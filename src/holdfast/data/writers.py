@@ -245,7 +245,7 @@ def published_paths(samples: Mapping[str, Sample]) -> dict[str, str]:
 
 
 def _suffix(sample: Sample) -> str:
-    """Return the suffix of the image's file, or that of its format where it is in a tar or Parquet file."""
+    """Return the suffix of the image's file, or that of its format if it is in a tar or Parquet file."""
     own = Path(str(getattr(sample.image, "path", ""))).suffix.lower()
     if own in IMAGE_SUFFIXES:
         return own

@@ -97,6 +97,6 @@ def load(name: Name, *, device: str) -> DrawnImageMaker:
             raise unknown("option of diorama:", option, ["size", "wrong", "name"])
     size, wrong = name.options.get("size", 224), name.options.get("wrong", 0.0)
     if isinstance(size, bool) or not isinstance(size, int) or isinstance(wrong, bool | str):
-        raise UserError(f"diorama: size={size} and wrong={wrong} are numbers, such as size=224 and wrong=0.05")
+        raise UserError(f"diorama: size={size} and wrong={wrong} must be numbers, such as size=224 and wrong=0.05")
     values = "&".join(f"{option}={value}" for option, value in sorted(name.options.items()))
     return DrawnImageMaker("diorama:" + (f"?{values}" if values else ""), size=size, wrong=float(wrong))

@@ -189,7 +189,7 @@ class LocalExecutor:
 
     workers: int = 0
     gpus: tuple[str, ...] = ()  # which the processes take in turn, each sees one; without them, each sees all
-    # whether processes do not run the user's script: where Holdfast chose processes, the script may have no main guard
+    # whether processes do not run the user's script: if Holdfast chose processes, the script may have no main guard
     scriptless: bool = False
 
     @property

@@ -300,7 +300,7 @@ def _telling(feeder: Any, wanted: dict[str, float]) -> Iterator[None]:
             if done.wait(_PATIENCE):
                 return
             resources = ray.cluster_resources()
-            # Where there is enough in all, workers may only be slow to start, or others are about to be finished.
+            # If there is enough in all, workers may only be slow to start, or others are about to be finished.
             if all(resources.get(name, 0) >= value for name, value in wanted.items()) and done.wait(3 * _PATIENCE):
                 return
             if ray.get(feeder.any_begun.remote()):

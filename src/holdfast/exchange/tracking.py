@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.stats.models.gate import Gate
 
 PROJECT = "holdfast"
-"""Name of the experiment or project where the tracker's own settings name none."""
+"""Name of the experiment or project if the tracker's own settings name none."""
 
 # Trackers read these when they are imported: nothing is reported to their makers, and an absent server is given up on.
 _SETTINGS = {

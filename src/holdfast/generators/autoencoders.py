@@ -276,7 +276,7 @@ def _read_chain(folder: Path, part: str) -> dict[str, torch.Tensor]:
 
 
 def load_kl(name: Name, *, device: str) -> Kl:
-    """Load an AutoencoderKL from safetensors. Option: ``subfolder=vae`` where it is part of a pipeline."""
+    """Load an AutoencoderKL from safetensors. Option: ``subfolder=vae`` if it is part of a pipeline."""
     return Kl(shown(name), fetch("AutoencoderKL", name, **checked(name, {"subfolder": str})), device=device)
 
 

@@ -29,7 +29,7 @@ _GROUPS = 32
 def read(file: Path, *, heads: int = 0, timesteps: int = TIMESTEPS, size: int = 0) -> GuidedUnet:
     """Return the network of a ``.pt`` or ``.safetensors`` file; nothing but tensors is unpickled.
 
-    ``heads`` of attention, 0: 64 channels a head where blocks of residuals change the resolution (ADM), else 4 heads.
+    ``heads`` of attention, 0: 64 channels a head if blocks of residuals change the resolution (ADM), else 4 heads.
     ``timesteps`` are those of training; the network counts them from 0 to 1000. A ``size`` of 0 leaves the side of its
     images open.
     """

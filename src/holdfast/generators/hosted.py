@@ -37,7 +37,7 @@ _OPTIONS = {
 def load(name: Name, *, device: str) -> HostedImageMaker:
     """Load a model of a server.
 
-    Options: ``size=1024`` (pixels), ``quality``, ``style`` (sent as they are, where given), ``send_seed=1`` (send the
+    Options: ``size=1024`` (pixels), ``quality``, ``style`` (sent as they are, if given), ``send_seed=1`` (send the
     seed, for servers that take one), ``budget=100`` (images in all, over every run that shares the cache),
     ``cache=hosted-images`` (the folder), ``timeout=120``, ``retries=4``, ``backoff=1``, ``per_minute=0`` (no limit),
     ``key_env=HOLDFAST_API_KEY`` (the environment variable that holds the key; the key is never written anywhere).

@@ -25,7 +25,7 @@ from holdfast.core.types import Image, Mask
 from holdfast.core.weights import read_weights
 from holdfast.registry import Registry
 
-INSTEAD = "give a local folder or use embedded:"  # where the hub cannot be reached
+INSTEAD = "give a local folder or use embedded:"  # if the hub cannot be reached
 
 
 def load_generator(text: str, *, device: str = "auto") -> LatentGenerator:

@@ -119,7 +119,7 @@ def load_baseline(name: Name, *, device: str) -> Baseline:
 def load_python(name: Name, *, device: str) -> PythonGenerator:
     """Load an object with ``encode(batch)`` and ``decode(latent[, original])``, or a factory of one.
 
-    A factory is called without arguments, or with ``device=`` where it takes that. ``factor``, ``size``, ``quantise``
+    A factory is called without arguments, or with ``device=`` if it takes that. ``factor``, ``size``, ``quantise``
     and ``fingerprint`` are taken over if it has them; without a fingerprint the source of its module is one: set
     one when weights live elsewhere. The working directory is importable.
     """

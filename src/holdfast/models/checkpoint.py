@@ -31,7 +31,7 @@ def load(name: Name, *, device: str) -> TorchClassifier:
 
     The number of outputs is read from the checkpoint. Their names come from ``labels=FILE``, the JSON list
     ``classes`` in safetensors metadata, or a ``labels.txt`` next to the file; 1000 unnamed outputs are ImageNet's.
-    Where ``config.json`` is next to a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
+    If ``config.json`` is next to a ``model.safetensors``, as timm and ``holdfast train`` write the two, it says how
     the network is built and how images are prepared.
     """
     from holdfast.models import local_dir

@@ -28,7 +28,7 @@ from holdfast.models.torch_classifier import Preprocessing, TorchClassifier, pic
 from holdfast.models.transformers import hub_place, preprocessing, shape_of
 
 TEMPLATE = "a photo of a {class}"
-"""The prompt of a class where ``?template=`` gives none."""
+"""The prompt of a class if ``?template=`` gives none."""
 
 ORACLE = Path(__file__).parents[1] / "assets" / "oracle"
 _BATCH = 64

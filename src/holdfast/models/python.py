@@ -235,7 +235,7 @@ def arguments_of(name: Name, target: Any) -> dict[str, Any]:
 
 
 def build(name: str, target: Any, arguments: Mapping[str, Any], outputs: int | None, *, seed: int = 0) -> Any:
-    """Return the network that a builder makes, with so many outputs where it takes ``num_classes``."""
+    """Return the network that a builder makes, with so many outputs if it takes ``num_classes``."""
     try:
         takes = "num_classes" in inspect.signature(target).parameters
         sized = {"num_classes": outputs} if takes and outputs else {}

@@ -92,7 +92,7 @@ def exact() -> Iterator[None]:
 
 
 def in_parts(model: Any, batch: Any, ask: Callable[[Any], Any]) -> Iterator[Any]:
-    """Yield what ``ask`` answers to each part of a batch; where memory runs out, the model's batch size is halved."""
+    """Yield what ``ask`` answers to each part of a batch; if memory runs out, the model's batch size is halved."""
     while len(batch):
         some, answer = batch[: model.batch_size], None
         try:

@@ -185,7 +185,7 @@ class HttpVlm:
     """A ``VisionLanguageModel`` behind an address; ``concurrency`` threads may ask at once.
 
     No one but the server knows its weights, so the fingerprint can hold only the model's name and the options that
-    change answers; not the address, so that a server may move. Where a server's weights change under the same name,
+    change answers; not the address, so that a server may move. If a server's weights change under the same name,
     give it another with ``?name=``.
     """
 

@@ -59,7 +59,7 @@ class ClassifierOracle:
         best = probabilities[:, self._best_of].max(2)
         competing = np.concatenate([best, probabilities[:, self._others]], axis=1)
         total = competing.sum(1, keepdims=True)
-        # Where nothing that competes has any probability, nothing is seen: no number, so no acceptance.
+        # If nothing that competes has any probability, nothing is seen: no number, so no acceptance.
         shares = np.divide(competing, total, out=np.full_like(competing, np.nan), where=total > 0)
         columns = decided(torch.from_numpy(shares), torch.from_numpy(places), self.rule)
         return verdicts(self.rule, self.answers, labels, *(column.numpy() for column in columns))

@@ -99,7 +99,7 @@ class PeopleInRounds:
 def load(name: Name, resources: Resources) -> Human | PeopleInRounds:
     """Load exported votes.
 
-    Options: ``rule`` and ``at_least``, where they differ from the campaign's; ``every``, the steps between two
+    Options: ``rule`` and ``at_least``, if they differ from the campaign's; ``every``, the steps between two
     questions to people inside a walk.
     """
     options: dict[str, Any] = dict(name.options)

@@ -1,4 +1,4 @@
-"""Lineage of a model, known from its name, warnings where models are related, and cards of oracles."""
+"""Lineage of a model, known from its name, warnings if models are related, and cards of oracles."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _data(name: Name) -> frozenset[str]:
         return frozenset()  # the user's own weights: only the user knows
     tag = f"{name.name} {name.tag}".lower()
     known = {data for data, pattern in TRAINING if re.search(pattern, tag)}
-    # Where neither name nor tag says, timm and torchvision load weights that were trained, or last trained, on it.
+    # If neither name nor tag says, timm and torchvision load weights that were trained, or last trained, on it.
     return frozenset(known or ({IMAGENET} if name.scheme in ("timm", "torchvision") else set()))
 
 
@@ -135,7 +135,7 @@ def in_common(model_name: str, oracle_name: str) -> list[Shared]:
 def kinship(
     model_name: str, oracle_name: str, generator_name: str = "", *, trained_with: Sequence[str] = ()
 ) -> list[str]:
-    """Return warnings, a sentence each, where model under test, oracle and generator have something in common.
+    """Return warnings, a sentence each, if model under test, oracle and generator have something in common.
 
     Shared weights, architecture family and training data make an oracle blind where the model is: it rejects what
     the model gets wrong for the same reason, and FMR rises. A model that was trained with images of the generator

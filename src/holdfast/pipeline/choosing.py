@@ -45,7 +45,7 @@ COLUMNS = ("model", "milliseconds")
 
 def sources(runs: Iterable[Run]) -> dict[str, str]:
     """Return name of a model in the table → the name that loads it."""
-    # Of networks that were trained in a run, the first fold's trained on originals stands for all; where the run has
+    # Of networks that were trained in a run, the first fold's trained on originals stands for all; if the run has
     # none any more the name is empty: the architecture's own weights may be of another size and see larger images.
     texts_of_models: dict[str, str] = {}
     for run in runs:
@@ -124,7 +124,7 @@ def architecture_facts(
 
 
 def _size(model: Any, text: str) -> tuple[int | None, int | None]:
-    """Return learned numbers, and bytes of the weights: of the file where one is named, else in memory."""
+    """Return learned numbers, and bytes of the weights: of the file if one is named, else in memory."""
     parameters = held = None
     if modules := modules_of(model):
         tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]

@@ -241,7 +241,7 @@ def attach(run: Run, spec: EvaluateSpec, prepared: Prepared, models: Mapping[str
 
 
 def attached(run: Run) -> dict[str, Any] | None:
-    """Return the record that ``attach`` stored, None if a run has none; an empty one where it cannot be read."""
+    """Return the record that ``attach`` stored, None if a run has none; an empty one if it cannot be read."""
     path = run.path / ATTACHED
     if not path.is_file():
         return None

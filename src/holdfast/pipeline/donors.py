@@ -74,7 +74,7 @@ class DonorPool:
 
     # A borrowed image is drawn with the caller's generator, so the choice depends on the key and on the pool, never on
     # the order of work. One that cannot be read is passed over for the next draw. An image that both lends its
-    # background and is worked on is decoded once for both, as long as it is kept. Where the images are of no known
+    # background and is worked on is decoded once for both, as long as it is kept. If the images are of no known
     # class (``--backgrounds``), ``kin`` lends those of the same class.
 
     def __init__(

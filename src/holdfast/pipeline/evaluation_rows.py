@@ -162,7 +162,7 @@ class EvaluationIds:
             & pc.field("model").isin([self._tested[position].model.name for position in portion.positions])
         )
         wanted = {(each.scenario, each.variant, each.parameters_json) for each in portion.conditions}
-        by_id = functools.cache(lambda: {sample.sample_id: sample for sample in samples})  # where a row is not planned
+        by_id = functools.cache(lambda: {sample.sample_id: sample for sample in samples})  # if a row is not planned
 
         def covers(row: Mapping[str, Any]) -> bool:
             sample = by_id().get(row["sample_id"])

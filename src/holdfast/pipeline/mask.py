@@ -50,7 +50,7 @@ def make_masks(
 ) -> tuple[Summary, list[dict[str, Any]]]:
     """Write ``out/<class>/<stem>.png`` and ``masks.csv``; return the rows, least sure first."""
     # ``executor`` says where; without it, on ``spec.workers`` processes of this machine. ``collection`` holds the
-    # images where only some of the dataset are meant.
+    # images if only some of the dataset are meant.
     annotator = load_annotator(spec.annotator)
     collection = collection or read(spec)
     check_apart(collection.samples, out)

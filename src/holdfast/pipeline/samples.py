@@ -94,7 +94,7 @@ def read(spec: DataSpec) -> Collection:
 
 
 def _with_boxes(spec: DataSpec) -> str:
-    """Return the name of the data with the options ``--boxes`` and ``--images``, where the verb has them."""
+    """Return the name of the data with the options ``--boxes`` and ``--images``, if the verb has them."""
     boxes, images = getattr(spec, "boxes", None), getattr(spec, "images", None)
     if boxes is None and images is None:
         return spec.data

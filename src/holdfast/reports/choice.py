@@ -79,7 +79,7 @@ def as_json(choice: ModelChoice, recommendation: Recommendation, settings: Mappi
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with plain numbers, null where one is missing."""
+    """Return the value with plain numbers, null if one is missing."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -55,7 +55,7 @@ class Questions:
 
     @cached_property
     def rounds(self) -> dict[str, list[list[str]]]:
-        """The images of each round, by model, where it stopped as soon as it was sure."""
+        """The images of each round, by model, if it stopped as soon as it was sure."""
         return recorded_rounds(self.runs)
 
     @property

@@ -1,7 +1,7 @@
 """Industrial conditions: the object elsewhere, nearer or farther, or smeared as by a camera that shakes.
 
 What was behind the object is not in the image. Its place and a rim around it (of soft edge and a little shadow) are
-filled from their surroundings by OpenCV's inpainting (Telea), made softer the deeper inside, where that leaves shards
+filled from their surroundings by OpenCV's inpainting (Telea), made softer the deeper inside, if that leaves shards
 with edges that nothing had: a guess without texture. So a drop here holds the cost of that guess as well;
 ``shift_object?distance=0`` pastes the object back over it and measures the rim's part. Shadows and reflections stay
 where they were.
@@ -107,7 +107,7 @@ def shift_object(
     """Move the object by whole pixels in a random direction, and its mask with it.
 
     It may leave the image in part. A direction that leaves less than ``visible`` of it, or that would show where an
-    object was cut off by the image's edge, is passed over for the next of 16; along that edge it may slide. Where
+    object was cut off by the image's edge, is passed over for the next of 16; along that edge it may slide. If
     none is left, the image is rejected rather than shifted less.
     """
     background = filled_behind(image, mask, context)
@@ -172,7 +172,7 @@ def scale_object(
 ) -> Rendered:
     """Resize the object about the middle of its box, and its mask with it; severities make it smaller.
 
-    Where it touches an edge of the image it stays on that edge, so that no cut shows; one that touches two opposite
+    If it touches an edge of the image it stays on that edge, so that no cut shows; one that touches two opposite
     edges cannot become smaller and is rejected, as is one of which too little is left inside when it becomes larger.
     """
     left, top, right, bottom = bounding_box(mask)

@@ -1,4 +1,4 @@
-"""Perturbers of NRTK as scenarios, ``nrtk:NAME?parameter=value``, where the package nrtk is installed.
+"""Perturbers of NRTK as scenarios, ``nrtk:NAME?parameter=value``, if the package nrtk is installed.
 
 Every perturber keeps NRTK's names and defaults of its parameters. A list reads ``0.1;0;0``, and nothing at all is
 for None. The seed is drawn from the row's own random generator, so it is not a parameter.
@@ -114,7 +114,7 @@ def _register(perturber: Any, *, version: int) -> None:
 
 
 def _made(perturber: Any, values: dict[str, Value], seed: int | None) -> Any:
-    """Return the perturber with its parameters as NRTK takes them, and the seed where it takes one."""
+    """Return the perturber with its parameters as NRTK takes them, and the seed if it takes one."""
     defaults = {name: each.default for name, each in inspect.signature(perturber).parameters.items()}
     given = {name: _read(value) if _is_list(defaults[name]) else value for name, value in values.items()}
     return perturber(**given, **({"seed": seed} if "seed" in defaults else {}))

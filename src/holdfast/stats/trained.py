@@ -111,8 +111,8 @@ def compressed(counts: Counts) -> pd.DataFrame:
 def pasting(counts: Counts) -> pd.DataFrame:
     """Return how often images are called pasted: other class's background, own class's background, originals.
 
-    A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. Where ``same`` is near ``other``,
-    the model sees that something was pasted; where it is near ``none``, that the background does not fit.
+    A row per model: ``other``, ``same``, ``none`` with ``_low`` and ``_high`` each. If ``same`` is near ``other``,
+    the model sees that something was pasted; if it is near ``none``, that the background does not fit.
     """
     rows = []
     for (model, trained_on), group in counts.confusion.groupby(["model", "trained_on"], observed=True):

@@ -110,7 +110,7 @@ class Mirror:
 
     def deliver(self, *, thorough: bool = False) -> None:
         """Send the files that this process finished; ``thorough``: look at all files and delete what is gone here."""
-        # Where images are kept, this finds also what was written in other ways than by ``core.files``. Where they are
+        # If images are kept, this finds also what was written in other ways than by ``core.files``. If they are
         # not, no one sends what another process wrote: a table could come to the store before the images it speaks of.
         with self._lock:
             count = len(self._noted)  # another thread may add to them

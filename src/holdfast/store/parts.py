@@ -214,7 +214,7 @@ class Parts:
         """Add rows as one part file, in the place of one that was written for the same rows."""
         # A worker may be killed after it has written its part and before it has said so. The worker that does the work
         # again then writes the same file: the name follows from the rows, so none is there twice. ``rows``: of the
-        # table's schema. ``of``: what was asked for, where which rows come of it may differ from one time to the next:
+        # table's schema. ``of``: what was asked for, if which rows come of it may differ from one time to the next:
         # the name then follows from this.
         rows = rows.cast(self.schema)
         names: list[Any] = sorted(of) or sorted(zip(*(rows[name].to_pylist() for name in self.key), strict=True))

@@ -82,7 +82,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """Return the run at a path; a UserError if it is none."""
+        """Return the run at a path; a UserError if there is none."""
         if not is_file(f"{shown(path)}/spec.json"):  # looked for first: a store's folder of images is long to fetch
             why = "is not a run directory (it has no spec.json)"
             missing = not address(path) and not Path(path).exists()
@@ -155,7 +155,7 @@ class Run:
         return self.predictions.rows(columns)
 
     def tasks(self) -> list[str]:
-        """Return what the models were asked for, names of ``registry.tasks``; ``walks`` where images were walked."""
+        """Return what the models were asked for, names of ``registry.tasks``; ``walks`` if images were walked."""
         table, walked = self.predictions.dataset(), pc.field("kind") == "dynamic"
         filters = {task: (pc.field("task") == task) & ~walked for task in sorted(registry.tasks)} | {"walks": walked}
         return [task for task, own in filters.items() if table.head(1, columns=["task"], filter=own).num_rows]
@@ -174,7 +174,7 @@ def _short(value: Any) -> str:
 
 
 def guarded(text: str) -> str:
-    """Return text that no spreadsheet runs as a formula: a quote is before it where needed."""
+    """Return text that no spreadsheet runs as a formula: a quote is before it if needed."""
     return f"'{text}" if text.lstrip(" ")[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") and text.strip() else text
 
 

@@ -17,7 +17,7 @@ _SIZES = ((37, 53), (1, 1), (2, 600), (600, 2), (1, 2000), (64, 64), (224, 224))
 
 
 def check_classifier(classifier: Classifier | str, *, device: str = "cpu") -> None:
-    """Raise AssertionError with a sentence where a classifier, or the model of a name, breaks the contract.
+    """Raise AssertionError with a sentence if a classifier, or the model of a name, breaks the contract.
 
     Checked: labels and probabilities fit each other, any image size, the input left alone, the same answer every
     time, in every batch and order, and through ``prepare``; a name loads twice with one fingerprint.
@@ -104,7 +104,7 @@ _DETECTOR_SIZES = ((37, 53), (64, 64), (64, 64), (20, 200), (9, 9))
 
 
 def check_detector(detector: Detector | str, *, device: str = "cpu") -> None:
-    """Raise AssertionError with a sentence where a detector, or the one of a name, breaks the contract.
+    """Raise AssertionError with a sentence if a detector, or the one of a name, breaks the contract.
 
     Checked: any image size, the input left alone, boxes inside the image, scores 0..1 with the best first, labels
     that exist, the same answer every time and in every batch; a name loads twice with one fingerprint.
@@ -153,7 +153,7 @@ _ORACLE_SIZES = ((64, 64), (64, 64), (37, 53), (224, 224), (1, 1), (2, 100))
 
 
 def check_oracle(oracle: Oracle) -> None:
-    """Raise AssertionError with a sentence where an oracle breaks the contract.
+    """Raise AssertionError with a sentence if an oracle breaks the contract.
 
     Checked: every image gets a verdict within range, the input is left alone, and the verdict does not change with the
     batch, the order or a second asking; one that judges tensors gives the verdicts that it gives for the same images.

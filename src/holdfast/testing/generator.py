@@ -17,7 +17,7 @@ _SIDE = 32
 
 
 def check_generator(generator: LatentGenerator | str, *, device: str = "cpu") -> None:
-    """Raise AssertionError with a sentence where a generator, or that of a name, breaks the contract.
+    """Raise AssertionError with a sentence if a generator, or that of a name, breaks the contract.
 
     Checked: shapes and range, the inputs left alone, the same answer every time and in every batch, finite gradients
     that reach the latent and stay within their image, a clear refusal of other shapes, what ``quantise`` promises; a

@@ -78,7 +78,7 @@ def check_scenario(scenario: str | Scenario) -> None:
     """Run the contract suite on a scenario: every variant and severity, on images of several sizes and aspects.
 
     It must return an HWC uint8 image of 3 or 4 channels with a mask that fits, leave bit-identical what it promises
-    to, leave its input alone, give the same image for the same seed (and, where it is random, another for another
+    to, leave its input alone, give the same image for the same seed (and, if it is random, another for another
     seed), depend on nothing an earlier condition of the same image left behind, take donors of any size, with or
     without a mask, declare what it asks its context for, and take the depths and bands of its ``native``.
 

@@ -1,6 +1,6 @@
 """Checkpoints of a training run, from which a killed run resumes, and folders of trained models with their cards.
 
-A checkpoint is a folder ``epoch-00007``: ``weights.safetensors``, ``average.safetensors`` where weights are averaged,
+A checkpoint is a folder ``epoch-00007``: ``weights.safetensors``, ``average.safetensors`` if weights are averaged,
 and ``state.pt`` (optimiser and progress; tensors, numbers and text only, so that reading it runs no code). It gets its
 name when it is complete.
 
@@ -93,7 +93,7 @@ def _publish(unfinished: Path, complete: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder at once, also where others read, write or delete it."""
+    """Delete a folder at once, also if others read, write or delete it."""
     gone = folder.with_name(f"{UNFINISHED}{uuid.uuid4().hex}")
     try:
         folder.rename(gone)

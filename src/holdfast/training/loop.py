@@ -119,7 +119,7 @@ class TrainingOptions:
     checkpoints: Path | None = None  # folder to resume from and to write to; None keeps nothing
     # seconds for this call. It ends before, with the last whole epoch saved; calling again continues
     time_limit: float | None = None
-    # bring the learning rate down by the time limit where the epochs would not fit, so that the run is complete when
+    # bring the learning rate down by the time limit if the epochs would not fit, so that the run is complete when
     # time is up. What such a run learns depends on the machine's speed
     finish_in_time: bool = False
     on_cpu: bool = False  # leave other devices alone
@@ -129,7 +129,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One finished epoch, for the callback. ``model`` is the averaged one where there is one, in evaluation mode."""
+    """One finished epoch, for the callback. ``model`` is the averaged one if there is one, in evaluation mode."""
 
     # ``history`` holds the rows of the epochs before it, those of earlier calls as well.
 
@@ -143,8 +143,8 @@ class Epoch:
 class Fitted:
     """The result of training."""
 
-    model: torch.nn.Module  # the trained module (averaged where asked for), in evaluation mode, on its device
-    # one row of numbers an epoch; ``pieces`` says into how many a batch was cut where memory ran out
+    model: torch.nn.Module  # the trained module (averaged if asked for), in evaluation mode, on its device
+    # one row of numbers an epoch; ``pieces`` says into how many a batch was cut if memory ran out
     history: tuple[Mapping[str, float], ...]
     complete: bool  # whether it came to its end; False after a time limit that only paused it
     seconds: float  # spent in training, earlier calls included
@@ -160,7 +160,7 @@ def fit(
     model: torch.nn.Module,  # on any device; it is moved
     # called once an epoch. Random numbers drawn from torch's global generator inside are reproducible
     batches: Batches,
-    loss: Loss,  # called with the module (under autocast where precision asks for it) and a batch moved to its device
+    loss: Loss,  # called with the module (under autocast if precision asks for it) and a batch moved to its device
     optimiser: torch.optim.Optimizer,  # over the module's parameters; its learning rates are the full ones
     options: TrainingOptions,  # see there
     *,
@@ -172,7 +172,7 @@ def fit(
     stop: Callable[[Sequence[Mapping[str, float]]], bool] | None = None,
 ) -> Fitted:
     """Train a module in place."""
-    # Where memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
+    # If memory runs out, batches (tensors, or tuples, lists and dictionaries of them) are cut into pieces whose
     # gradients add up: the same step, but for batch norms, which then see fewer images at once.
     run = _Run(model, optimiser, options, schedule)
     run.resume()
@@ -259,7 +259,7 @@ class _Run:
         return limit is not None and self.elapsed + slowest > limit
 
     def share_done(self, step: int) -> float:
-        """Return the share of training that is done, 0..1: by steps, or by the clock where it must finish in time."""
+        """Return the share of training that is done, 0..1: by steps, or by the clock if it must finish in time."""
         by_steps = (self.epochs_done + step / self.options.steps_per_epoch) / self.options.epochs
         if self.options.time_limit is None or not self.options.finish_in_time:
             return by_steps

@@ -1,7 +1,7 @@
 """Ways to train a small classifier robustly: what each does to a batch, and its loss.
 
 Ours are small versions of published methods ("like"): the idea at 64 pixels, on one batch of a small network. All
-start from the same scenes, moved about and photographed alike; where a method changes images, half of a batch stays as
+start from the same scenes, moved about and photographed alike; if a method changes images, half of a batch stays as
 it is, unless the method says otherwise.
 """
 

@@ -100,7 +100,7 @@ def bundle(
 
     Args:
         run: a run directory.
-        out: the archive; replaced where it is there.
+        out: the archive; replaced if it is there.
         report: with the report, a page that opens without Holdfast.
         pictures: with the images that the run kept (walks, frames, painted backgrounds, maps).
         models: with the models that the run trained.

@@ -38,7 +38,7 @@ MAX_PIXELS = 100_000_000
 MAX_WEIGHTS = 4 << 30
 MAX_OTHER = 256 << 20
 
-SENDER = "as_sent"  # what of spec.json goes where nothing is read or loaded by it
+SENDER = "as_sent"  # what of spec.json goes if nothing is read or loaded by it
 READ = (
     "data", "masks", "backgrounds", "labels", "prompts", "sparse", "models", "architectures", "generator", "oracle",
     "surrogates", "targets", "review_votes", "generated",

@@ -204,7 +204,7 @@ def _sample(picture: Any, target: Any, facts: Mapping[str, Any]) -> Sample:
 class AccuracyMetric:
     """Accuracy as the mean over classes, with its 95 % interval, as a MAITE ``Metric``: as ``Results.accuracy`` has it.
 
-    Every class counts alike, however many images it has: where classes differ in size, that is not the share of
+    Every class counts alike, however many images it has: if classes differ in size, that is not the share of
     images answered rightly.
     """
 
@@ -237,7 +237,7 @@ class AccuracyMetric:
 class RecallMetric:
     """Recall and average precision with 95 % intervals as a MAITE ``Metric``: as ``Results.objects`` has them.
 
-    ``threshold``: the score from which on boxes count for recall; the one of the best F1 where None, as in ``eval``.
+    ``threshold``: the score from which on boxes count for recall; the one of the best F1 if None, as in ``eval``.
     """
 
     def __init__(self, threshold: float | None = None) -> None:

@@ -156,7 +156,7 @@ _REASONS = {
 
 
 def open_database(place: str | Path) -> Database:
-    """Open a database, a URL of SQLAlchemy or the path of a SQLite file, and migrate it where needed."""
+    """Open a database, a URL of SQLAlchemy or the path of a SQLite file, and migrate it if needed."""
     url = str(place) if "://" in str(place) else f"sqlite:///{Path(place).expanduser().absolute()}"
     try:
         parsed = make_url(url)

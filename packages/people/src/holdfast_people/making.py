@@ -60,7 +60,7 @@ def make_campaign(
     """Open a campaign, or return the one of that name."""
     if spec.kind and (spec.kind not in campaigns.KINDS or (spec.kind == "custom") != bool(spec.questions)):
         ready = [kind for kind in campaigns.KINDS if kind != "custom"]
-        raise UserError(f"--kind is {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")
+        raise UserError(f"--kind must be {', '.join(ready)}, not {spec.kind!r}; questions of your own have no kind")
     own: tuple[votes.VoteQuestion, ...] = ()
     rule = ""
     if spec.questions:

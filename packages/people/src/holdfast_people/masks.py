@@ -1,7 +1,7 @@
 """Masks that people draw: versions in the database, the newest as a PNG, and no one's work overwritten silently.
 
 The PNG is written before the transaction that records it ends. So after a crash the folder is never behind the
-database; where it is ahead, or someone else changed the file, ``notice`` makes a version of what it finds.
+database; if it is ahead, or someone else changed the file, ``notice`` makes a version of what it finds.
 """
 
 from __future__ import annotations

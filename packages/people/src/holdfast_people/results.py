@@ -94,7 +94,7 @@ def look_at(shelf: Shelf, image_ids: Iterable[int], *, hashes: bool) -> dict[int
 
 
 def rule_of(campaign: Campaign) -> str:
-    """Return the campaign's rule; a kind with one question uses that one where the rule names another kind's."""
+    """Return the campaign's rule; a kind with one question uses that one if the rule names another kind's."""
     questions = campaign.questions
     try:
         return parse_rule(campaign.settings.rule or default_rule(questions), questions).text

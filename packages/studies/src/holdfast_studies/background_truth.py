@@ -1,4 +1,4 @@
-"""``holdfast study background-truth``: how far pasting is from the truth, where the truth can be drawn."""
+"""``holdfast study background-truth``: how far pasting is from the truth, if the truth can be drawn."""
 
 from __future__ import annotations
 

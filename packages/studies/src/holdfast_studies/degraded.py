@@ -108,7 +108,7 @@ def degraded(kind: MaskKind, image: Image, mask: Mask) -> Mask:
 
 
 def _cut_in_box(image: Image, box: tuple[int, int, int, int]) -> Mask:
-    """Return OpenCV's GrabCut from a box, at one size for all images; everything where the box is everything."""
+    """Return OpenCV's GrabCut from a box, at one size for all images; everything if the box is everything."""
     height, width = image.shape[:2]
     scale = CUT_SIDE / max(height, width)
     size = (max(8, round(width * scale)), max(8, round(height * scale)))

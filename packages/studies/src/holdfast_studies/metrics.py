@@ -313,7 +313,7 @@ def _what_was_measured(
 
 
 def correlation_chart(frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str]) -> Chart:
-    """Return Spearman's ρ as shades from −1 to 1, with the number and, where it fits, its interval."""
+    """Return Spearman's ρ as shades from −1 to 1, with the number and, if it fits, its interval."""
     desk = width >= WIDE
     label = room(rows, 170 if desk else 96, 12 if desk else 10)
     size = min(104, (width - label - (110 if desk else 12)) // len(columns))

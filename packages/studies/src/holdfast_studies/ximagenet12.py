@@ -140,7 +140,7 @@ def _common(options: StudyOptions, scenes: str) -> dict[str, Any]:
 
 
 def _run_of(options: StudyOptions, part: str) -> Results:
-    """Open the run of a part where one was made beforehand, else make it."""
+    """Open the run of a part if one was made beforehand, else make it."""
     settings = options.settings
     name, verb, scenes = PARTS[part]
     if settings[name]:

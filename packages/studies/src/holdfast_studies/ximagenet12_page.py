@@ -203,7 +203,7 @@ def detected(results: Results, seed: int) -> list[Section]:
 
 
 def unfinished(results: Results) -> list[str]:
-    """Return a sentence where trainings are missing."""
+    """Return a sentence if trainings are missing."""
     done, wanted = len(_jobs(results)), _planned(results)
     if done >= wanted:
         return []

@@ -44,7 +44,7 @@ ARCHIVES = ("noise", "blur", "weather", "digital", "extra")
 """Names of the published archives, which some keep as folders."""
 
 SEVERITIES = (1, 2, 3, 4, 5)
-_MOVED = "elastic_transform"  # where the original's mask does not fit
+_MOVED = "elastic_transform"  # if the original's mask does not fit
 
 
 def load_imagenet_c(name: Name, *, masks: Path | None = None) -> Collection:

@@ -38,7 +38,7 @@ MASK_FOLDERS = (("standard_masks", "auto"), ("masks", "red"))
 """Mask folders, best first, and how their files are read."""
 
 _GENERATED = "generated_background"  # the one condition that is not a registered scenario
-_MOVED = frozenset({"random_background", _GENERATED})  # where the original's mask need not fit
+_MOVED = frozenset({"random_background", _GENERATED})  # if the original's mask need not fit
 
 
 def load_ximagenet12(name: Name, *, masks: Path | None = None) -> Collection:
@@ -47,7 +47,7 @@ def load_ximagenet12(name: Name, *, masks: Path | None = None) -> Collection:
     An original's id is ``class/stem``, a scenario image's ``condition/class/stem`` with the original as source.
     Class folders bear WordNet ids or class names; if none is one of the twelve, they are the user's own classes in
     this layout. Masks come from ``standard_masks``, else from ``masks``; they are
-    joined where the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
+    joined if the scenario keeps the object in place. Options: ``conditions`` (a comma list; all by default),
     ``mask_format`` (of masks given by hand).
     """
     options = reading.text_options(name, ("conditions",))
@@ -121,7 +121,7 @@ VARIANTS = {
     "mixed_next": "mixed_next", "only_fg": "segmented", "no_fg": "no_fg", "only_bg_t": "only_background",
     "only_bg_b": "only_bg_b",
 }  # fmt: skip
-"""Variant → condition: ours where the recipe is, so that the background's effect and the verdict come by themselves.
+"""Variant → condition: ours if the recipe is, so that the background's effect and the verdict come by themselves.
 
 ``mixed_next`` takes the background from the next class, ``no_fg`` leaves a black silhouette, ``only_bg_b`` a black box.
 """
@@ -136,7 +136,7 @@ def load_imagenet_9(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``imagenet-9:DIR``: the nine classes and every variant next to ``original``.
 
     An original's id is ``class folder/stem``, a variant's ``variant/class folder/stem`` with the image of its
-    foreground as source and that of its background as donor. Masks are those of ``fg_mask``, where the object is in
+    foreground as source and that of its background as donor. Masks are those of ``fg_mask``, if the object is in
     the image. Which of ImageNet's outputs mean which class, the release's ``in_to_in9.json`` says, in DIR or next to
     it; without it, only models with these nine outputs can be tested. Options: ``variants`` (a comma list of the
     published names), ``mapping`` (that file, if it is elsewhere), ``mask_format`` (of masks given by hand).

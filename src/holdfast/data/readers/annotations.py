@@ -187,7 +187,7 @@ def load_csv(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``boxes:FILE.csv``: a row per box.
 
     Columns: the file (image, path or filename), the class (label or class), and x1, y1, x2, y2 (or xmin …), or x, y,
-    width, height, in pixels; where there, ``id`` and ``crowd``. A row with an image and nothing else is an image
+    width, height, in pixels; if there, ``id`` and ``crowd``. A row with an image and nothing else is an image
     without objects. Option: ``images`` (the images' folder; by default the CSV's).
     """
     options = reading.text_options(name, ("images",))
@@ -362,7 +362,7 @@ def _yolo_object(place: int, parts: list[str], classes: list[str]) -> ListedObje
 
 
 def _voc_objects(file: Path) -> tuple[str, tuple[int, int] | None, list[ListedObject]]:
-    """Return the image's name, its height and width where the file states them, and its objects."""
+    """Return the image's name, its height and width if the file states them, and its objects."""
     text = _text(file)
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may unfold to gigabytes
         raise SampleError("the XML declares entities, which is refused")

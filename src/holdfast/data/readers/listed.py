@@ -36,11 +36,11 @@ _KNOWN = frozenset({"path", "label", "mask", "sample_id", "source_id", "split", 
 def load_manifest(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``manifest:FILE.csv`` (or .tsv, .parquet).
 
-    Columns: ``path`` and ``label``; where there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
+    Columns: ``path`` and ``label``; if there, ``mask`` (or mask_path), ``sample_id``, ``source_id``, ``split``,
     ``fold``, ``kind``, ``condition`` (or scenario), ``licence``, ``published_sha256`` (a file with another hash is an
     error); all others become attributes. Paths are relative to
     the manifest's folder and must stay in it. Options: ``root`` (another folder for the paths), ``mask_format``,
-    ``separator`` (of labels, where an image has several).
+    ``separator`` (of labels, if an image has several).
     """
     options = reading.text_options(name, ("root", "separator"))
     file = reading.existing(name.name, "the manifest")
@@ -207,7 +207,7 @@ def load_webdataset(name: Name, *, masks: Path | None = None) -> Collection:
     """Read ``webdataset:shards-{000..003}.tar``, one .tar, or a folder of them.
 
     A key's members: an image (jpg, png, webp, …); a label in ``cls`` (an index or a name), ``json`` (``label`` and the
-    manifest's other columns) or ``txt``; where there, a mask in ``mask.png`` or ``seg.png``. Keys are ids, unless
+    manifest's other columns) or ``txt``; if there, a mask in ``mask.png`` or ``seg.png``. Keys are ids, unless
     the json has a ``sample_id``; keys used in several shards carry their shard's name. Options: ``classes`` (a file
     with a class name a line, for integer labels), ``mask_format``.
     """

@@ -23,11 +23,11 @@ CANDIDATES = 1000
 GROUND = 114  # grey around a letterboxed image
 
 DOUBLE = 0.65
-"""IoU from which on two boxes of one class count as the same, where a decoder has to say so."""
+"""IoU from which on two boxes of one class count as the same, if a decoder has to say so."""
 
 Asked = TypeVar("Asked")
 Answer = tuple[Any, ...]
-"""Boxes (n, 4), scores (n,) and labels (n,) of one image, in the pixels of the network's input; then, where the
+"""Boxes (n, 4), scores (n,) and labels (n,) of one image, in the pixels of the network's input; then, if the
 detector gives some, masks (n, height, width) bool in the pixels of the image."""
 
 
@@ -122,7 +122,7 @@ def checked_answer(answer: Answer, frame: PlacedImage, labels: LabelSpace) -> De
 class BatchedDetector:
     """Base of detectors that compute on batches: subclasses prepare one image and ask about several of one shape.
 
-    Neighbours of another shape are asked in another batch, since padding would let them change an answer. Where memory
+    Neighbours of another shape are asked in another batch, since padding would let them change an answer. If memory
     runs out, the batch is halved from then on.
     """
 

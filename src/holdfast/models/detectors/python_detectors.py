@@ -59,7 +59,7 @@ def load(name: Name, *, device: str) -> PythonDetector:
 
     It gets a list of HWC uint8 RGB images of any sizes and returns for each of them boxes (n, 4: x1, y1, x2, y2 in
     pixels), scores (n, 0..1) and labels (n; places in its ``labels``, or names), as a tuple or a dictionary; masks
-    (n, height, width) may follow. ``labels`` is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used where
+    (n, height, width) may follow. ``labels`` is an attribute or ``?labels=FILE``. Its own ``fingerprint`` is used if
     it has one, else its module's source.
     """
     del device  # the callable chooses its own

@@ -41,7 +41,7 @@ class Runtime:
     """A loaded file: a function, and what the file says of its input."""
 
     run: Callable[[NDArray[Any]], NDArray[Any]]  # batch in the file's layout and type → its first output
-    shape: Sequence[Any]  # of the input, four entries; no number, or one below 1, where a size is open
+    shape: Sequence[Any]  # of the input, four entries; no number, or one below 1, if a size is open
     dtype: str  # of the input: float32, float16, uint8 (plain pixels) or int8
     files: Sequence[Path]  # where the weights are
     step: float = 1.0  # number = step × (int8 − zero)
@@ -136,7 +136,7 @@ def asked(
 def load(name: Name, device: str, open_file: Callable[..., Runtime], what: str, *own: str) -> ExportedClassifier:
     """Load a file whose one input is a batch of images and whose first output is scores.
 
-    Layout and size are read from the file (224 where it leaves the size open). Options: ``labels=FILE|imagenet``,
+    Layout and size are read from the file (224 if it leaves the size open). Options: ``labels=FILE|imagenet``,
     ``outputs=auto|logits|probabilities`` and those of ``options.PREPROCESSING``; else what the sidecar says; else the
     short side is resized so that the centre crop keeps 0.875, and pixels are normalised with ImageNet's mean and
     deviation. Networks that take bytes get plain pixels. ``open_file`` takes a file, the device and the options that

@@ -23,7 +23,7 @@ from holdfast.models.segmenters.torch_segmenter import OPTIONS, class_map, prepa
 from holdfast.registry import find_attribute
 
 SIZE = 256
-"""Pixels where a file leaves the size open, as published with XIMAGENET-12."""
+"""Pixels if a file leaves the size open, as published with XIMAGENET-12."""
 
 _ANSWERS = ("auto", "scores", "classes")
 

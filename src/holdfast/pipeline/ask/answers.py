@@ -51,7 +51,7 @@ class AnswerReader:
         return outcome | {"answers": [detail | _question(asked)]}
 
     def read_again(self, run: Run, scope: Scope) -> int:
-        """Read stored answers once more where synonyms have changed since; return how many now mean something else."""
+        """Read stored answers once more if synonyms have changed since; return how many now mean something else."""
         wanted = scope.rows & (pc.field("status") == "ok") & pc.field("raw_text").is_valid()
         answers = run.details("answers")
         before_by_id = {detail["row_id"]: detail for detail in answers.rows().to_pylist()}

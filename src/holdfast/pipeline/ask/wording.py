@@ -58,7 +58,7 @@ def read_answer(
 ) -> Reading:
     """Return which option an answer names."""
     # Strict: the whole answer is one option, as far as case, hyphens, underscores, spaces, quotation marks and a full
-    # stop do not matter; or, where the options had letters, its letter, alone or before the option. Lenient: exactly
+    # stop do not matter; or, if the options had letters, its letter, alone or before the option. Lenient: exactly
     # one option, or a synonym of one, occurs in the answer as whole words; articles and regular plurals do not matter,
     # a longer name, of an option or of another of the ``classes``, hides a shorter one inside it ("green lizard" is no
     # "lizard"), and what is negated ("not a fox", "doesn't look like a fox") is not named. An answer that names nothing

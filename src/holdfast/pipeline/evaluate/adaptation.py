@@ -27,7 +27,7 @@ class AdaptationImages:
     fingerprint: str  # of their names and contents and of everything they are rendered with
 
     def identified(self, model: Tested) -> Tested:
-        """Return a model whose fingerprint names these images, where it is fitted to them."""
+        """Return a model whose fingerprint names these images, if it is fitted to them."""
         if not getattr(model.classifier, "adapt_images", 0):
             return model
         return replace(model, fingerprint=fingerprint([model.fingerprint, self.fingerprint]))
@@ -41,7 +41,7 @@ class AdaptationImages:
         prepared: Prepared,
         painter: Painter | None,
     ) -> None:
-        """Make a network ready for images like this sample under this condition; fit it where it never saw any."""
+        """Make a network ready for images like this sample under this condition; fit it if it never saw any."""
         key = f"{_held(sample)} {condition.name} {condition.parameters_json}"
         if not model.is_fitted(key):
             images = self._images(_held(sample), condition, spec, prepared, painter)

@@ -1,6 +1,6 @@
 """``known:KIND``: hand-made detectors that know a dataset's images, so that what they should score is known.
 
-They look at pixels only: an object counts as shown if all of its pixels are as in the dataset, a scene where its
+They look at pixels only: an object counts as shown if all of its pixels are as in the dataset, a scene if its
 surroundings are. Scenarios leave the object bit-identical, so the answers under each condition follow.
 """
 

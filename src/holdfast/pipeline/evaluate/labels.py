@@ -1,6 +1,6 @@
 """``holdfast eval`` of images with several labels each: a row per image × condition × model × label.
 
-A label is a yes-or-no question. The answer is yes where the model's score of the label reaches the threshold, and right
+A label is a yes-or-no question. The answer is yes if the model's score of the label reaches the threshold, and right
 if the image has the label. An image is rendered and shown to a model once for all its labels.
 """
 

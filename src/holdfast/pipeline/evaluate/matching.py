@@ -160,7 +160,7 @@ def best_threshold(pictures: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> t
 
 
 _ALIKE = 0.85  # IoU of a moved mask with the scaled and shifted one, from which on boxes follow it
-_SAME = 0.95  # the same where the image's edge cuts the mask, so that it must have been shifted only
+_SAME = 0.95  # the same if the image's edge cuts the mask, so that it must have been shifted only
 _Pair = tuple[float, float]
 
 
@@ -251,7 +251,7 @@ def _masked(source: GuidedObjects, height: int, width: int) -> tuple[TrueObject,
 
 
 def _made(annotator: GuidedAnnotator, embedding: Any, each: TrueObject, height: int, width: int) -> Mask:
-    """Return the mask that a mask maker finds in a box, cut at the box; the whole box where it finds nothing."""
+    """Return the mask that a mask maker finds in a box, cut at the box; the whole box if it finds nothing."""
     whole = replace(each, mask=None).pixels(height, width)
     x1, y1, x2, y2 = each.box
     try:
@@ -262,7 +262,7 @@ def _made(annotator: GuidedAnnotator, embedding: Any, each: TrueObject, height: 
 
 
 def for_detectors(spec: EvaluateSpec, conditions: Sequence[Condition]) -> list[Condition]:
-    """Return the conditions of a run: where nothing was asked for, those about one object belong to it, too."""
+    """Return the conditions of a run: if nothing was asked for, those about one object belong to it, too."""
     own = parse_conditions("objects", feather=spec.feather) if spec.scenarios == EvaluateSpec.scenarios else []
     return [*conditions, *own]
 
@@ -270,7 +270,7 @@ def for_detectors(spec: EvaluateSpec, conditions: Sequence[Condition]) -> list[C
 def as_detectors_see(spec: EvaluateSpec, collection: Collection) -> Collection:
     """Return the images that have boxes, with all objects as foreground; the others become problems.
 
-    Where there are no boxes at all, what an image's mask covers is its one object.
+    If there are no boxes at all, what an image's mask covers is its one object.
     """
     if not has_objects((*collection.samples, *collection.empty)):
         collection = _boxed_by_masks(spec, collection)
@@ -376,7 +376,7 @@ def _movement(before: Mask, after: Mask, details: Mapping[str, Any]) -> tuple[_P
     if "moved_to" in details:  # the condition says so itself
         (left, top), factor = details["moved_to"], details["scale"]
         width, height = (max(1, round((old[end + 2] - old[end]) * factor)) for end in (0, 1))
-    if "moved_to" in details or not cut:  # where the image's edge cuts objects, their ends say nothing about a scale
+    if "moved_to" in details or not cut:  # if the image's edge cuts objects, their ends say nothing about a scale
         scale = width / (old[2] - old[0]), height / (old[3] - old[1])
         candidates.append((scale, (left - old[0] * scale[0], top - old[1] * scale[1])))
     overlaps = []

@@ -31,7 +31,7 @@ from holdfast.store import Run, writing
 LEAST_PER_CLASS = 3
 """Images of a class in a round: two would swap their backgrounds, and their answers would not be independent."""
 
-PHOTOS = 24  # images of a round at least, but for the first one, where classes have that many
+PHOTOS = 24  # images of a round at least, but for the first one, if classes have that many
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def plan_rounds(collection: Collection, seed: int) -> Rounds:
 def lent_once(samples: Sequence[Sample], *, seed: int, max_pixels: int) -> AssignedDonors:
     """Return the donors of one round: each image lends its background once within its class, and once to another class.
 
-    Where an image cannot be read, a donor is drawn as in any other pool.
+    If an image cannot be read, a donor is drawn as in any other pool.
     """
     rng = generator(seed, "lent once", *(sample.sample_id for sample in samples))
     lenders = {

@@ -221,7 +221,7 @@ class Pieces:
         os.posix_fallocate(self.file.fileno(), 0, self.size)
 
     def register(self) -> None:
-        """Let a GPU read the pieces by itself; where the driver refuses, copies only take longer."""
+        """Let a GPU read the pieces by itself; if the driver refuses, copies only take longer."""
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         for piece in self._maps:
             address = np.frombuffer(piece, np.uint8).ctypes.data

@@ -176,7 +176,7 @@ class Flow:
         yield from done
 
     def drain(self, *, everything: bool = False) -> None:
-        """Take the answers that have arrived; wait where too many have not."""
+        """Take the answers that have arrived; wait if too many have not."""
         while self._answers:
             event, packed, rows = self._answers[0]
             if event is not None:
@@ -247,7 +247,7 @@ class Flow:
             self._answer(subject)
 
     def _answer(self, subject: Subject) -> None:
-        """Ask a network about one batch, filled up with black images where there are not enough."""
+        """Ask a network about one batch, filled up with black images if there are not enough."""
         network = subject.network
         batch = network.blank(network.batch)
         truths = torch.zeros(network.batch, dtype=torch.int64, device=self._device)

@@ -186,7 +186,7 @@ def axes(
 
 
 PILLOW = int(PIL.__version__.split(".")[0])
-"""From version 13 on, Pillow begins with the height where that saves work; five thousand sizes showed the rule."""
+"""From version 13 on, Pillow begins with the height if that saves work; five thousand sizes showed the rule."""
 
 
 def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:

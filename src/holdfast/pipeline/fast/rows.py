@@ -116,7 +116,7 @@ class Finished:
 
 
 class TableMaker:
-    """Makes a table of finished chunks, and a part file of the table where it ``writes``."""
+    """Makes a table of finished chunks, and a part file of the table if it ``writes``."""
 
     # On many machines it does not write: a piece of work must leave one file whose name follows from its rows, and
     # chunks are finished in another order each time. It holds neither samples nor networks, so it can travel.

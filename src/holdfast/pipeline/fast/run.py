@@ -197,7 +197,7 @@ class OnePass:
         self._closing.close()
 
     def try_out(self, model: Tested) -> Tested:
-        """Return the next of the models, with the fingerprint of an exact one where it cannot use the pass."""
+        """Return the next of the models, with the fingerprint of an exact one if it cannot use the pass."""
         reason = "" if model.fast else "its preprocessing is not plain resizing, cropping and normalising"
         if model.fast and isinstance(model.classifier, TorchClassifier):
             try:

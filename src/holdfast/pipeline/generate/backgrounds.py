@@ -108,7 +108,7 @@ class Painter:
             return list(cut_words(prompts))
 
     def prepare(self, wanted: Sequence[tuple[Sample, Sequence[Condition]]], max_pixels: int) -> None:
-        """Paint for several samples at once, where the machine gains by it; ``paint`` then has them ready."""
+        """Paint for several samples at once, if the machine gains by it; ``paint`` then has them ready."""
         self._ahead = {}
         if self.at_once == 1:
             return

@@ -52,7 +52,7 @@ def generate(
     spec: GenerateSpec,
     out: Path,
     *,
-    maker: TextToImage | None = None,  # the generator of the specification, where it is loaded already
+    maker: TextToImage | None = None,  # the generator of the specification, if it is loaded already
     progress: Progress = silent,
     executor: Executor | None = None,
 ) -> Summary:
@@ -130,7 +130,7 @@ def known_of(maker: TextToImage, prompts: Sequence[str]) -> KnownMaker:
 def know_maker(
     name: str, device: str, prompts: Sequence[str], executor: Executor | None, maker: TextToImage | None = None
 ) -> tuple[KnownMaker, TextToImage | None]:
-    """Return what is known of a generator, and itself where this process uses it; else a worker is asked."""
+    """Return what is known of a generator, and itself if this process uses it; else a worker is asked."""
     if maker is None and elsewhere(executor):  # this machine may lack the memory or the GPU for it
         (known,) = executor.map(_known, [(name, device, tuple(prompts))])
         return known, None
@@ -168,7 +168,7 @@ def _batches(
 
 
 def _attempt(maker: TextToImage, requests: Sequence[ImageRequest], seed: int, attempt: int) -> list[MadeImage]:
-    """Try every request once; where a batch fails, try one at a time to find the prompt that fails."""
+    """Try every request once; if a batch fails, try one at a time to find the prompt that fails."""
     seeds = [request.seed(seed) + attempt for request in requests]
     start = time.perf_counter()
     try:

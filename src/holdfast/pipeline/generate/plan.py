@@ -222,7 +222,7 @@ class GeneratedPool:
         self.parts.drop_ids([row["row_id"] for row in rows if (row["prompt_id"], row["repeat"]) in lost])
 
     def finish(self, categories: Sequence[Category]) -> None:
-        """Write the manifest, the list of failures, and the label file where the categories have keys."""
+        """Write the manifest, the list of failures, and the label file if the categories have keys."""
         table = self.parts.rows().sort_by([("sample_id", "ascending"), ("attempt", "ascending")])
         is_ok = pc.equal(table["status"], "ok")
         images = table.filter(is_ok).select(MANIFEST.names)

@@ -136,7 +136,7 @@ def read_words(words: str) -> dict[str, str]:
 
 
 def _with_backgrounds(answers: ExplainedAnswers, run: Run, spec: ModesSpec, progress: Progress) -> ExplainedAnswers:
-    """Return answers with backgrounds read by CLIP, where it is more sure than not and none was asked for."""
+    """Return answers with backgrounds read by CLIP, if it is more sure than not and none was asked for."""
     name = parse_name(spec.oracle)
     if name.scheme != "clip":
         raise UserError("backgrounds are read by an image and a text tower: --oracle must be a clip:")

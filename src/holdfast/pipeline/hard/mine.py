@@ -219,7 +219,7 @@ Repaint = Job[tuple[ImageRequest, str], None]
 def paint_again(
     mining: Mining, folder: Path, progress: Progress, executor: Executor | None = None
 ) -> tuple[MeasuredPool | None, list[str]]:
-    """Paint hard prompts again, classify and judge in ``folder/again``; return warnings where that cannot be."""
+    """Paint hard prompts again, classify and judge in ``folder/again``; return warnings if that cannot be."""
     # What was painted before is kept, also for prompts that are no longer hard.
     spec, pool, oracle = mining.spec, mining.pool, mining.oracle
     if not spec.again:

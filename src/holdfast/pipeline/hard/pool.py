@@ -113,7 +113,7 @@ def measure(
     run, _ = evaluate(spec.evaluation(data, limit=limit), folder / "run", progress=progress, executor=executor)
     collection = read(DataSpec(data, limit=limit))
     if oracle is None:
-        # Where others judge, this process only has to know it.
+        # If others judge, this process only has to know it.
         device = "cpu" if elsewhere(executor) else spec.device
         oracle = load_judge(spec.oracle, collection, labels=spec.labels, device=device)
     contents = {row["sample_id"]: row["image_fingerprint"] for row in run.samples().to_pylist()}
@@ -211,7 +211,7 @@ def answer_frames(run: Run, outcome: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def without_answer(run: Run) -> list[str]:
-    """Return a sentence where images of a run have no answer from one of its models: results are about the others."""
+    """Return a sentence if images of a run have no answer from one of its models: results are about the others."""
     lost = (pc.field("status") == "error") & pc.field("model").isin(list(run.spec()["model_names"]))
     rows = run.predictions.dataset().to_table(["sample_id", "error"], lost).sort_by("sample_id").to_pylist()
     if not rows:

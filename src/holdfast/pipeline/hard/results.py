@@ -17,7 +17,7 @@ SUBSETS = ("valid", "all")  # images that the oracle accepts, and all of them
 FACTORS = ("kind", "nuisance", "category")
 
 MATCHED = "hard with a control"
-"""The hard images that a control was found for, where not all have one: the control is compared with these."""
+"""The hard images that a control was found for, if not all have one: the control is compared with these."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class MiningChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which images are what; series by sample_id."""
+    """The role of each image in the selection, as series by sample_id."""
 
     failures: pd.Series  # how many of the used surrogates get an image wrong
     shared: pd.Series  # those that at least m do

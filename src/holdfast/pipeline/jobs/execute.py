@@ -51,7 +51,7 @@ AT_MOST = "HOLDFAST_GPU_PROCESSES"  # in the environment: how many processes may
 class Worker(Protocol[Resources]):
     """What a verb writes: it turns jobs into rows. It holds settings only, so that it can travel to other processes.
 
-    A class that names this one as its base need not write ``fingerprints``, where resources are a model or several.
+    A class that names this one as its base need not write ``fingerprints``, if resources are a model or several.
     """
 
     name: str
@@ -248,7 +248,7 @@ def elsewhere(executor: Executor | None) -> TypeGuard[Executor]:
 
 
 def shard_size(count: int, executor: Executor, batch: int) -> int:
-    """Return how many of ``count`` jobs a shard has: some batches, or fewer where workers would have none."""
+    """Return how many of ``count`` jobs a shard has: some batches, or fewer if workers would have none."""
     return max(1, min(_BATCHES * batch, -(-count // (_SHARDS * executor.width))))
 
 
@@ -283,7 +283,7 @@ def choose_executor(
     if alone or plan.owed < pays or not resolve_device(device).startswith("cuda"):
         return executor
     gpus = several_gpus(device)
-    # Where several GPUs take turns, the fullest one says how many processes there are on each.
+    # If several GPUs take turns, the fullest one says how many processes there are on each.
     free = min(torch.cuda.mem_get_info(place)[0] for place in (range(len(gpus)) if gpus else [resolve_device(device)]))
     each = _ROOM + 8 * parameters + batch * _PICTURE
     asked = os.environ.get(AT_MOST, "")

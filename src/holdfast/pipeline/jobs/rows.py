@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 Row = dict[str, Any]
 """A row of the table; under the name of a details table, it carries the list of its rows there.
 
-``run_id`` and ``schema_version`` are filled in, where the table has these columns.
+``run_id`` and ``schema_version`` are filled in, if the table has these columns.
 """
 
 
@@ -87,7 +87,7 @@ def answered(answer: Row | SampleError) -> Row:
 
 def answer_each(ask: Callable[[Sequence[Item]], Sequence[Answer]], items: Sequence[Item]) -> list[Answer | SampleError]:
     """Return the answer to each item, or the SampleError that its row reports."""
-    # Where a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.
+    # If a batch fails, its halves are asked, down to the items that fail. Errors that stop the command are raised.
     # ``ask``: answers several items at once.
     if not items:
         return []

@@ -191,7 +191,7 @@ def _evaluate(
     run, summary = Run(out), Summary()
     with writing(out):
         check_apart(collection.samples, out)
-        # Where others ask the models, this process only has to know them.
+        # If others ask the models, this process only has to know them.
         own = replace(spec, device="cpu") if elsewhere(executor) else spec
         known = SegmentWorker(own, collection, DonorPool([]), run.path, own.device).load()
         conditions = conditions_of(spec, collection)

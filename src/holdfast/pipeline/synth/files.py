@@ -34,7 +34,7 @@ MANIFEST = plain_schema(
     "error text, shard int, mask_rle text, row_id text"
 )
 """``cut_words``: of the prompt, which the generator did not read; ``asked_background``: the kind of background the
-prompt names, where it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 if
+prompt names, if it is drawn from a list; ``image_seed``: what the generator started from; ``attempt``: 1 if
 the first image was blank; ``people_votes``: of an image that went to people (--review); ``sha256``: of the
 encoded image."""
 DETAILS = (
@@ -167,7 +167,7 @@ def _beside(parts: Parts, unwanted: list[dict[str, Any]], condition: pc.Expressi
 def drop_superseded(out: Path, format: str, parts: Parts, ids: Iterable[Sequence[str]], names: Iterable[str]) -> None:
     """Forget renderings that a planned one of the same name replaces: image, mask, seed or donors have changed."""
     # Clears away shards that nothing records as well: a killed run may have left one. ``format``: As in ``--format``.
-    # ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a time; gone through where there
+    # ``parts``: The manifest so far. ``ids``: The ids of all planned rows, a few at a time; gone through if there
     # are rows at all. ``names``: The ``sample_id`` of every planned rendering; gone through if there are rows that
     # are not planned.
     strange = _not_planned(parts, ids)

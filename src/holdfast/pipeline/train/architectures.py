@@ -183,7 +183,7 @@ def tried_out(
 
 
 def transplant(module: torch.nn.Module, donor: torch.nn.Module, architecture: Architecture) -> None:
-    """Load the donor's weights, except for its last layer where that has other outputs."""
+    """Load the donor's weights, except for its last layer if that has other outputs."""
     given, own = donor.state_dict(), module.state_dict()
     fitting = {name: tensor for name, tensor in given.items() if name in own and tensor.shape == own[name].shape}
     heads = {name.rpartition(".")[0] for name in own if name not in fitting}

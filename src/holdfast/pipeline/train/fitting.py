@@ -34,7 +34,7 @@ VERSIONS = ("holdfast", "torch", "timm", "torchvision", "numpy", "opencv-python-
 
 @dataclass
 class Fit:
-    """One job's training; ``rows`` is its history so far, also where it fails."""
+    """One job's training; ``rows`` is its history so far, also if it fails."""
 
     spec: TrainSpec
     job: TrainingJob
@@ -234,7 +234,7 @@ class Fit:
         return measured
 
     def validate(self, module: torch.nn.Module) -> dict[str, float]:
-        """Return what is measured on the validation images, in smaller batches where memory runs out."""
+        """Return what is measured on the validation images, in smaller batches if memory runs out."""
         batch = max(self.size, 64)
         while batch:
             try:
@@ -377,7 +377,7 @@ def best_epoch(history: Sequence[Mapping[str, float]]) -> int:
 
 
 def _chosen_by(history: Sequence[Mapping[str, float]]) -> str:
-    """Return the measure that chooses epochs: accuracy, or mIoU where segments are trained."""
+    """Return the measure that chooses epochs: accuracy, or mIoU if segments are trained."""
     return "validation_miou" if history and "validation_miou" in history[-1] else "validation_accuracy"
 
 

@@ -29,7 +29,7 @@ from holdfast.scenarios import Condition
 
 WHITE = (255, 255, 255)
 DONOR_COLUMNS = ("donor_id", "donor_label", "donor_unmasked")
-AHEAD = 4  # batches that are rendered while the model works on an earlier one, where images do not fit into memory
+AHEAD = 4  # batches that are rendered while the model works on an earlier one, if images do not fit into memory
 FEW = 256  # images for which it is not worth starting processes
 CHUNK = 8  # images that a process makes at a time: they travel through a pipe, and a batch is to keep many at work
 Showing = tuple[Sample, Condition]  # A sample, and what is to be made of it

@@ -134,7 +134,7 @@ def scenarios_text(spec: TrainSpec) -> str:
 
 
 def conditions_of(spec: TrainSpec, collection: Collection) -> dict[str, Condition]:
-    """Return name in the table → condition, the original first where it takes part."""
+    """Return name in the table → condition, the original first if it takes part."""
     conditions = parse_conditions(scenarios_text(spec), feather=spec.feather)
     stored = stored_conditions(collection.samples)
     for condition in conditions:

@@ -242,7 +242,7 @@ def perturb(
         executor = LocalExecutor(max(executor.width, len(gpus)), gpus)
     with writing(out):  # first of all: no one should wait for models to hear that nothing can be written
         collection = read_originals(spec)
-        # Where others walk, this process only has to know what they walk with.
+        # If others walk, this process only has to know what they walk with.
         known = spec if executor.shares_memory else replace(spec, device="cpu")
         tested = load_tested(known, collection)
         setting = load_setting(known, collection)
@@ -273,7 +273,7 @@ def perturb(
 
 
 def _close_round(run: Run) -> list[str]:
-    """Name the folder of the images that people are asked about now; return what to do, where walks wait."""
+    """Name the folder of the images that people are asked about now; return what to do, if walks wait."""
     people = run.path / PEOPLE
     rounds = len([*people.glob("round-*")])
     if (people / NEXT_ROUND).is_dir():

@@ -80,7 +80,7 @@ def view_notes(tested: Sequence[Tested], size: int, view: str) -> list[str]:
 
 def needs_gradients(options: WalkOptions) -> bool:
     """Return whether a step differentiates the loss."""
-    # A random direction needs no gradient where the form of the step, ``sign`` or ``normalised``, fixes its length.
+    # A random direction needs no gradient if the form of the step, ``sign`` or ``normalised``, fixes its length.
     return not options.black_box and (options.direction == "loss" or options.gradient in ("raw", "adam"))
 
 

@@ -54,7 +54,7 @@ def fit_sparse(
     # walks; with ``labels="matched"`` both are quantised, so that quantisation alone cannot distinguish them. Features
     # are standardised. Both ends of an image's walk are on the same side of the 80/20 split. ``labels``: ``paper`` or
     # ``matched``. ``strength``: of the L1 penalty, 1/C of scikit-learn's LogisticRegression. ``model``: only walks
-    # against this model, where the run has several. ``seed``: of the split and of saga's order.
+    # against this model, if the run has several. ``seed``: of the split and of saga's order.
     if labels not in LABELS:
         raise unknown("way to label latents", labels, LABELS)
     if not strength > 0:

@@ -73,12 +73,12 @@ class WalkResult:
     latent_distance: float  # root mean square between the start and the latent that was kept, 0 if none was
     image_distance: float  # root mean square, 0..1, between reconstruction and kept image, 0 if none was
     largest_change: float  # the same for the channel of a pixel that changed most
-    frames: tuple[Frame, ...] = ()  # where asked for, the walk from step 0 to the last image that was judged
-    # where asked for, the encoder's latent; ``latent_end`` that of the kept image
+    frames: tuple[Frame, ...] = ()  # if asked for, the walk from step 0 to the last image that was judged
+    # if asked for, the encoder's latent; ``latent_end`` that of the kept image
     latent_start: NDArray[np.float32] | None = None
     latent_end: NDArray[np.float32] | None = None
     seconds: float = 0.0  # of its steps: those of each batch, shared by who walked in it
-    # where people judge in rounds, the images that they have not decided about, with their steps; the walk then stopped
+    # if people judge in rounds, the images that they have not decided about, with their steps; the walk then stopped
     # for being ``pending``
     asking: tuple[tuple[int, Image], ...] = ()
 

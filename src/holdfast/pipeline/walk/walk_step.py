@@ -195,7 +195,7 @@ class Stepper:
 
     @contextmanager
     def exact(self) -> Iterator[None]:
-        """Set torch's switches for a step: no TF32 where float32 was asked for, fast kernels unless deterministic."""
+        """Set torch's switches for a step: no TF32 if float32 was asked for, fast kernels unless deterministic."""
         fixed, coarse = self.options.deterministic, self.options.precision == "bfloat16"
         tries = not fixed and not coarse  # all kernels; in bfloat16 that takes ten seconds and gains 2 %
         try:
@@ -229,7 +229,7 @@ class Stepper:
         return BatchView(whole.nan_to_num().to(torch.uint8), loss, facts, gradient)
 
     def _look_and_record(self, state: State) -> BatchView:
-        """Return the view of a state, and record looks for the next ones where that gives the same numbers."""
+        """Return the view of a state, and record looks for the next ones if that gives the same numbers."""
         known, trouble = self._looked(*(state[name] for name in _LOOKED_AT)), ""
         slopes = known.gradient() if self._differentiates else torch.zeros(0)
         known = replace(known, loss=known.loss.detach(), gradient=lambda: slopes)
@@ -248,7 +248,7 @@ class Stepper:
         return known
 
     def _fast_steps(self, latent: torch.Tensor, original: torch.Tensor) -> AbstractContextManager[Any]:
-        """Return a context in which steps move fewer bytes, tried on one image; one without effect where it fails."""
+        """Return a context in which steps move fewer bytes, tried on one image; one without effect if it fails."""
         from holdfast.pipeline.walk.norms import FastSteps, WatchedSteps
 
         def decoded(mode: AbstractContextManager[Any]) -> list[torch.Tensor]:

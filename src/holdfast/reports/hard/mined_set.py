@@ -51,7 +51,7 @@ class MinedSet:
         return frame
 
     def words(self, text: str) -> str:
-        """Return a text about prompts, or about images where the pool has no prompts."""
+        """Return a text about prompts, or about images if the pool has no prompts."""
         source = self.facts.get("source", "prompt")
         return text.replace("prompt", source).replace("Prompt", source.capitalize())
 
@@ -406,7 +406,7 @@ def _marks_of(name: str, marks: Chart) -> Chart:
 
 
 def _overlap_chart(frame: pd.DataFrame, width: int, *, models: Sequence[str]) -> Chart:
-    """Every two models: Jaccard overlap of their failures, dark if it is large; numbers where they fit."""
+    """Every two models: Jaccard overlap of their failures, dark if it is large; numbers if they fit."""
     desk = width >= WIDE
     label = charts.room(models, 190 if desk else 100, 12 if desk else 10)
     size = max(14, min(64, (width - label - 30) / max(len(models), 1)))

@@ -219,7 +219,7 @@ def _hidden(evidence: DetectorEvidence) -> list[str]:
         f"recall {_signed(-row['recall_drop'])} points)"
         for row in rows
     ]
-    return [f"AP hides it {plural(len(rows), 'time')}: {listing(texts, 6)}."]
+    return [f"AP does not show the loss {plural(len(rows), 'time')}: {listing(texts, 6)}."]
 
 
 def _signed(value: float) -> str:

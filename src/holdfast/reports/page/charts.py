@@ -234,7 +234,7 @@ HEAT = ("#14213d", "#2b4a75", "#5d86ad", "#a9c3d6", "#e3ebee", "#fbf9f4")
 def density(
     frame: pd.DataFrame, width: int, *, rows: Sequence[str], columns: Sequence[str], measure: str = "accuracy"
 ) -> Chart:
-    """Return a map of accuracy by class (rows) and condition (columns), with numbers where they fit."""
+    """Return a map of accuracy by class (rows) and condition (columns), with numbers if they fit."""
     desk = width >= WIDE
     longest = room(rows, 190, 12) if desk else room(rows, 100, 11)
     inner = width - longest - (80 if desk else 8)

@@ -71,7 +71,7 @@ def details(runs: Sequence[Run], name: str, schema: pa.Schema) -> pa.Table:
 def join_runs(runs: Sequence[Run]) -> ReportRows:
     """Return the rows of all runs, each row once.
 
-    Raises UserError if there is no run, where the runs have different datasets (their images cannot be paired),
+    Raises UserError if there is no run, if the runs have different datasets (their images cannot be paired),
     and where they hold different rows for the same model, image and condition.
     """
     if not runs:
@@ -152,7 +152,7 @@ ScenarioFamilies = Callable[[Counts, Families], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Analysis:
-    """How a report groups, fits and scores, where a reader may choose.
+    """How a report groups, fits and scores, if a reader may choose.
 
     ``scenario_families``: returns the family of each condition; None: no section on families. ``model_groups``: group →
     names or patterns of models; None: CNNs and transformers, known from names. ``references``: reference level of the

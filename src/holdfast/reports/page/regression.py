@@ -218,7 +218,7 @@ _PUBLISHED = (
     Column("published_standard_error", "Published error", "points", digits=2, hint="OLS with independent cells"),
     Column("published_p", "Published p", "p"),
     Column("published_stars", "Published stars"),
-)  # The errors of the paper, where others are before them
+)  # The errors of the paper, if others are before them
 
 
 _STARS = "ns p ≥ .05, * < .05, ** < .01, *** < .001, **** < .0001."

@@ -133,7 +133,7 @@ class ReportEvidence:
 
     @cached_property
     def tasks(self) -> list[str]:
-        """The tasks of the rows; ``walks`` where images were walked."""
+        """The tasks of the rows; ``walks`` if images were walked."""
         return list(dict.fromkeys(task for run in self.runs for task in run.tasks()))
 
     @property

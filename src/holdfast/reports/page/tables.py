@@ -38,7 +38,7 @@ class Column:
     low: str = ""
     high: str = ""
     digits: int = 1  # digits after the decimal point
-    show: Callable[[Any], str] | None = None  # returns the text of a value, where the value itself is not text to show
+    show: Callable[[Any], str] | None = None  # returns the text of a value, if the value itself is not text to show
     hint: str = ""  # what the column means, for the heading's tooltip
     beside: str = ""  # name of the column with words that are small in the same cell
     alone: bool = False  # whether it has one value on the whole page, and is left out

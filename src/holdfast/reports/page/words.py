@@ -29,7 +29,7 @@ def unbroken(text: str) -> str:
 
 
 def page_facts(*counts: tuple[int, str] | tuple[int, str, str]) -> list[tuple[str, str]]:
-    """Return (number, noun) pairs for the top of a page, from (count, singular, plural where it is irregular)."""
+    """Return (number, noun) pairs for the top of a page, from (count, singular, plural if it is irregular)."""
     return [(f"{count:,}", noun if count == 1 else (*nouns, f"{noun}s")[0]) for count, noun, *nouns in counts]
 
 

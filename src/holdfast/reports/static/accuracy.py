@@ -33,7 +33,7 @@ from holdfast.reports.page.words import (
 from holdfast.stats.effects.drops import LABEL_COLUMNS, label_drops
 
 LABELLED = ds.field("task") == MULTILABEL
-ALL_CLASSES = 40  # Where there are more classes, a map shows the worst and the most affected ones
+ALL_CLASSES = 40  # If there are more classes, a map shows the worst and the most affected ones
 LABELS_SHOWN = 8  # Rows of the first chart of a page about labels
 PICKED = 15  # How many of each of those two kinds it shows
 

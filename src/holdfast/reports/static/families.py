@@ -134,7 +134,7 @@ def _groups(lost: FamilyDrops) -> list[Heading | Text | Table]:
 
 
 def groups(evidence: Evidence, thing: str = "image") -> list[Section]:
-    """Return a section per attribute that was asked for; ``thing``: object where detectors were asked."""
+    """Return a section per attribute that was asked for; ``thing``: object if detectors were asked."""
     return [_attribute_section(evidence, name, f"{thing}s") for name in evidence.analysis.attributes]
 
 
@@ -270,7 +270,7 @@ def shape_and_texture(evidence: Evidence) -> list[Section]:
     figure = charts.model_figure(
         "shape_share", "Share of answers by shape, with 95 % intervals", section.lead[0], shown, "share",
         short=evidence.short, rows=list(dict.fromkeys(map(condition_label, frame["condition"]))), domain=(0, 1),
-        axis="answers by shape", note="Filled marks lie on one side of one half.",
+        axis="answers by shape", note="Filled marks: the interval does not include one half.",
     )  # fmt: skip
     table = Table("shape_share", "Answers by shape and by texture", frame, columns)
     section.parts = [figure, table] if len(shown) else [table]

@@ -97,7 +97,7 @@ class Segmented:
 
     @cached_property
     def short(self) -> dict[str, str]:
-        """Names that fit next to a chart: without options and sizes where names stay distinct."""
+        """Names that fit next to a chart: without options and sizes if names stay distinct."""
         networks = {name: name.removesuffix(WITHIN) for name in self.models}
         cut = {name: _SIZES.sub("", network).replace("@tu-", "@") for name, network in networks.items()}
         if len(set(cut.values())) < len(set(networks.values())):
@@ -331,7 +331,7 @@ def _fitted(segmented: Segmented) -> list[Part]:
 
 
 def _trainings(segmented: Segmented) -> list[Part]:
-    """Return how the trainings went, where these models were trained here."""
+    """Return how the trainings went, if these models were trained here."""
     runs = [run for run in segmented.runs if (run.path / "jobs.parquet").is_file()]
     if not runs:
         return []

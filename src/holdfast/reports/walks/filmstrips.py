@@ -80,7 +80,7 @@ def ends_of_walks(walks: ReportWalks) -> Section:
 
 
 def _end(walks: ReportWalks, folders: Sequence[Path], record: dict[Any, Any], label: str) -> Tile:
-    """Return the tile of one model's walk; without an image where the oracle accepted nothing."""
+    """Return the tile of one model's walk; without an image if the oracle accepted nothing."""
     caption = walks.row(record["model"], record["walk"])
     accepted = bool(record["validated"])
     verdict = "accepts" if accepted else "rejects the first image"

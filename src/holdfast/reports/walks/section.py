@@ -275,7 +275,7 @@ def _space_names(setting: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _spaces(walks: ReportWalks) -> list[Part]:
-    """Return the same walks counted in both label spaces, where that makes a difference."""
+    """Return the same walks counted in both label spaces, if that makes a difference."""
     both = both_spaces(walks)
     pooled = both[both["label"] == ""]
     frames = [wide(walks, pooled[pooled["counted"] == space]).assign(counted=SPACES[space]) for space in SPACES]

@@ -103,7 +103,7 @@ def without_object(image: Image, mask: Mask) -> Image | None:
 def plan_tiles(mask: Mask) -> tuple[Box, Box] | None:
     """Return the tile to mirror, and the box that it fills.
 
-    The tile is the largest of the four strips between the box and the image's edges. Where all are thin (the box
+    The tile is the largest of the four strips between the box and the image's edges. If all are thin (the box
     nearly fills the image), it is the largest rectangle free of foreground anywhere, the box's corners among them.
     None if there is no such rectangle: nothing is known of the background then. HW bool with some true.
     """

@@ -191,7 +191,7 @@ def severities(name: str, values: Sequence[Value]) -> dict[int, dict[str, Value]
 
 
 def _check_declaration(definition: Scenario) -> None:
-    """Fail at import where a declaration contradicts itself."""
+    """Fail at import if a declaration contradicts itself."""
     known = {parameter.name: parameter for parameter in definition.parameters}
     if len(known) != len(definition.parameters) or "version" in known:
         raise UserError(f"scenario {definition.id!r} must declare each parameter once, and none called 'version'")

@@ -34,7 +34,7 @@ def render(
         mask: HW bool of the same size, true on the foreground; None if there is none.
         rng: The only randomness there is.
         context: Donors, the label and what the conditions of this source image share.
-        definition: The scenario itself, where it is not registered.
+        definition: The scenario itself, if it is not registered.
 
     Returns:
         The image (HWC uint8, RGB or RGBA), where the foreground is in it, and details that JSON can hold.

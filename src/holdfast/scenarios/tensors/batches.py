@@ -40,7 +40,7 @@ def donor_backgrounds(donors: Tensor, donor_masks: Tensor | None, height: int, w
     Donors of several sizes: call it for each size, and give ``render_batch`` the results together and no masks.
     Returns NCHW uint8.
     Masks are true on the donors' objects; one without any (or None for all) leaves a donor as it is. They are best on
-    the host, where each mask's tile is chosen.
+    the host, if each mask's tile is chosen.
     """
     cleared = donors if donor_masks is None else _without_objects(donors, donor_masks.cpu().numpy())
     (top, bottom), (left, right), shrinks = covering(donors.shape[2], donors.shape[3], height, width)
@@ -120,7 +120,7 @@ class _Batch:
         return self.call(arithmetic.over, changed, self.inside, self.images)
 
     def backgrounds(self) -> Tensor:
-        """Return what donors lend, in the images' size, without their own objects where masks show those."""
+        """Return what donors lend, in the images' size, without their own objects if masks show those."""
         donors, (height, width) = self.donors, self.images.shape[2:]
         assert donors is not None, "checked"
         return self.memo("donors", lambda: donor_backgrounds(donors, self.donor_masks, int(height), int(width)))

@@ -1,4 +1,4 @@
-"""The scenarios' arithmetic in kernels of our own on a GPU, where they are proved to make the same images."""
+"""The scenarios' arithmetic in kernels of our own on a GPU, if they are proved to make the same images."""
 
 from __future__ import annotations
 

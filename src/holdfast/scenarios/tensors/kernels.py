@@ -1,7 +1,7 @@
-"""Triton kernels for images on a GPU, where torch would move the same bytes many times.
+"""Triton kernels for images on a GPU, if torch would move the same bytes many times.
 
 Each function does in one pass what a plain one does in several; its caller compares the two first. Images are
-NCHW uint8 without gaps where nothing else is said. Import this module if a GPU has Triton.
+NCHW uint8 without gaps if nothing else is said. Import this module if a GPU has Triton.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _composed(  # type: ignore[no-untyped-def]
 OTHERS, COLOUR, GREY, TIMES = range(4)
 """What ``composed`` puts outside the masks."""
 
-_PIXELS = 2048  # that a program of ``_composed`` holds: bytes are read in words where they are many
+_PIXELS = 2048  # that a program of ``_composed`` holds: bytes are read in words if they are many
 
 
 def composed(

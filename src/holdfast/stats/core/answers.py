@@ -172,7 +172,7 @@ def from_counts(counts: Counts, model: str, *, outcome: Outcome = "full") -> Ans
 
 
 def named_conditions(frame: pd.DataFrame) -> list[str]:
-    """Return the name of each row's condition: id, variant unless it is the paper's, parameters where several."""
+    """Return the name of each row's condition: id, variant unless it is the paper's, parameters if several."""
     keys = list(zip(*(frame[column] for column in ("condition", "variant", "parameters")), strict=True))
     names = condition_names(keys)
     return [names[key] for key in keys]

@@ -36,7 +36,7 @@ _ELEMENTS = 2_000_000  # of a block of weights: 16 MB
 
 
 class Estimate(NamedTuple):
-    """A number with its interval, 95 % where nothing else is said."""
+    """A number with its interval, 95 % if nothing else is said."""
 
     value: float
     low: float

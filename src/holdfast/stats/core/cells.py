@@ -96,7 +96,7 @@ def share_of(right: float, n: float) -> Estimate:
 def newcombe(first: Sequence[ArrayLike], second: Sequence[ArrayLike]) -> tuple[Floats, Floats, Floats]:
     """Return first − second of two independent estimates (value, low, high) with Newcombe's hybrid interval.
 
-    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). Where the two share images or prompts
+    low = d − √((p₁ − l₁)² + (u₂ − p₂)²), high = d + √((u₁ − p₁)² + (p₂ − l₂)²). If the two share images or prompts
     the true interval is narrower.
     """
     (value, low, high), (other, other_low, other_high) = (np.asarray(ends, np.float64) for ends in (first, second))
@@ -117,7 +117,7 @@ class ClassAccuracies:
 
 
 def class_accuracies(answers: Answers) -> ClassAccuracies:
-    """Return the accuracies of one training, with Wilson's interval: of an effective number where images repeat."""
+    """Return the accuracies of one training, with Wilson's interval: of an effective number if images repeat."""
     shape = (len(answers.conditions), len(answers.labels))
     cell = answers.condition * np.intp(shape[1]) + answers.label
     size = shape[0] * shape[1]
@@ -233,7 +233,7 @@ def summary(
     """Return the accuracy per model × trained_on × condition.
 
     Columns: ``n`` rows; ``accuracy`` with ``low`` and ``high`` (``level``), stratified (macro) or Wilson's (micro), on
-    n / (design effect) where rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
+    n / (design effect) if rows depend on each other; ``worst_class`` with its accuracy and a simultaneous interval,
     because the worst was picked by looking; ``worst_group`` and ``worst_group_donor``: class and background class with
     the lowest accuracy among those with ≥ 5 images. ``clusters``: source_id → cluster, for images that are not
     independent; by default, those of the counts.
@@ -269,7 +269,7 @@ def design_effects(
 ) -> Floats:
     """Return how many times larger each group's variance is than that of as many independent rows; at least 1.
 
-    The cluster variance (two-way over image and donor, as in ``bootstrap.two_way``) over the binomial one. Where the
+    The cluster variance (two-way over image and donor, as in ``bootstrap.two_way``) over the binomial one. If the
     binomial variance is 0 (all right or all wrong), the number of rows per image, which is the most it could be.
     ``stratum``: classes around whose accuracies answers vary, and how many there are; None: around the group's.
     ``cluster``: (cells,) clusters of images, in place of the images themselves.

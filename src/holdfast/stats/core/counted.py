@@ -28,7 +28,7 @@ def mean_count(values: ArrayLike, photo: ArrayLike, donor: Codes | None = None) 
     """Return a mean of counts with its 95 % interval.
 
     The score interval of a Poisson rate with the dispersion that is seen: all μ with |mean − μ| ≤ t √(φ μ / n), φ =
-    n V / mean. It is never below zero, and longer upwards, as few large counts ask for. Nothing counted: φ is 1.
+    n V / mean. It is never below zero, and longer upwards, because the distribution is skewed. Nothing counted: φ is 1.
     ``photo``, ``donor``: which images depend on each other; −1: no donor.
     """
     column = np.asarray(values, np.float64)

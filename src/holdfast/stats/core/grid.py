@@ -63,7 +63,7 @@ class AnswerGrid:
 def own_cells(counts: Counts, conditions: Sequence[str] | None = None) -> pd.DataFrame:
     """Return cells of models trained on originals (or not trained here), under the conditions asked for.
 
-    By default all conditions but attacks and those that repeat another's images or take the object away. Where every
+    By default all conditions but attacks and those that repeat another's images or take the object away. If every
     model was trained on something else, the name says on what.
     """
     names = chosen(counts, conditions)

@@ -47,7 +47,7 @@ _TEXT = [*_OF, "target_class", "layer", "status", "condition", "variant", "param
 def looks(rows: pa.Table, attributions: pa.Table) -> pd.DataFrame:
     """Return the rows of ``details/attributions`` with those of the one table that they explain.
 
-    ``condition`` is the name as in ``reduce``: with its variant unless that is the paper's, and its parameters where
+    ``condition`` is the name as in ``reduce``: with its variant unless that is the paper's, and its parameters if
     there are several.
     """
     frame: pd.DataFrame = attributions.to_pandas().merge(rows.select(COLUMNS).to_pandas(), on="row_id")
@@ -91,7 +91,7 @@ def ratio_of_sums(
 ) -> Estimate:
     """Return Σ top / Σ bottom with its 95 % interval, by a bootstrap of its linear part over whole clusters.
 
-    ``donor``: of each row, −1 for none; where rows share donors, the bootstrap is two-way.
+    ``donor``: of each row, −1 for none; if rows share donors, the bootstrap is two-way.
     """
     value, (cluster, count) = float(top.sum() / bottom.sum()), codes(clusters)
     if count < 2:

@@ -34,7 +34,7 @@ from holdfast.stats.core.cells import Average, cluster_codes, ordered
 from holdfast.stats.core.reduce import Counts, Outcome, reduce
 
 DEFAULT_TEST_SHARE = 0.2
-"""Share of the images tested in each training run, where the folds do not show it (80/20 split)."""
+"""Share of the images tested in each training run, if the folds do not show it (80/20 split)."""
 
 _COLUMNS = ["model", "trained_on", "condition", "n", "original", "accuracy", "drop", "low", "high", "lost", "gained"]
 _COLUMNS += ["p", "method", "wide_class"]
@@ -183,7 +183,7 @@ def effect_of(
     The mean of the images' differences (micro) or the mean over classes of their means (macro). The interval is a
     cluster bootstrap over images, two-way with the donors if there are any, with one imagined image that fell and
     one that rose: Bonett and Price's adjustment, which keeps it honest when few or no images changed. ``cluster``:
-    (sources,) the cluster of each image, where images are not independent.
+    (sources,) the cluster of each image, if images are not independent.
     """
     paired = _paired(cells, average)
     if paired is None:
@@ -318,7 +318,7 @@ _LABELS = ["label", "model", "condition", "n", "original", "accuracy", "drop", "
 def label_drops(rows: pa.Table, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return a row per label × model × condition: what the condition costs the label, paired by image.
 
-    ``original`` and ``accuracy`` are means of the share of yes where images have the label and of no if they have
+    ``original`` and ``accuracy`` are means of the share of yes if images have the label and of no if they have
     not; ``drop`` with ``low`` and ``high``, which hold for all labels together (Bonferroni); ``recall``: share of yes
     if the label is there; ``alarms``: share of yes if it is not.
     """

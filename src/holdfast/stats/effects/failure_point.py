@@ -2,7 +2,7 @@
 
 An image that the model recognises as it is fails at the first severity with a wrong answer; one that it never misses
 survives the strongest. Images are the unit. An image that was not asked at every severity (``eval --search``) counts
-where its first failure is pinned between two neighbouring severities, its answers taken to be monotone; others are left
+if its first failure is pinned between two neighbouring severities, its answers taken to be monotone; others are left
 out.
 """
 
@@ -50,10 +50,10 @@ class FailurePoints:
 
     ``curves``: a row per model, scenario and severity: the share of images that ``survived`` it and all weaker ones.
     ``points``: a row per model and scenario: ``median`` severity of the first failure (one more than the strongest
-    where more than half survive it), ``mean`` number of severities survived; images that come ``back`` (right again
+    if more than half survive it), ``mean`` number of severities survived; images that come ``back`` (right again
     after a failure), that ``never`` fail, and that were asked at every severity (``whole``), of which alone it is known
     whether they come back. ``orders``: a row per pair of models and scenario: ``difference`` of the mean number of
-    severities survived; ``turns`` where each is better at some severity.
+    severities survived; ``turns`` if each is better at some severity.
     """
 
     curves: pd.DataFrame

@@ -223,7 +223,7 @@ def attribute_errors(
 ) -> pd.DataFrame:
     """Return each model's error rate on the images with each value of an attribute next to the others', worst first.
 
-    Originals count, or all conditions where there are none. A row per model × value: ``n`` images, ``error`` = 1 −
+    Originals count, or all conditions if there are none. A row per model × value: ``n`` images, ``error`` = 1 −
     accuracy with ``error_low`` and ``error_high``; ``rest``: the error on all other images of the same classes; ``gap``
     = error − rest with Newcombe's interval ``low``, ``high`` (other images on both sides); ``classes`` that the group
     has. Intervals hold for all groups of a model together (Bonferroni).

@@ -162,7 +162,7 @@ def _by_gee(laid: AnswerGrid, means: _Means, contrasts: int) -> Interaction:
     pairs, drops = _pairs(laid, means), _drops(laid, means)
     for table, column in ((pairs, "difference"), (drops, "drop")):
         error, estimate = table["error"].to_numpy(), table[column].to_numpy()
-        # Where no image differs: the exact bound for the share of images that could.
+        # If no image differs: the exact bound for the share of images that could.
         half = np.where(error > 0, scipy_stats.t.ppf(0.975, photos - 1) * error, 1 - 0.025 ** (1 / photos))
         table["low"], table["high"] = estimate - half, estimate + half
         t = np.abs(estimate) / np.where(error > 0, error, np.inf)

@@ -107,7 +107,7 @@ def scores(
     sampling noise that squaring adds; ``low``, ``high``: 95 % interval of the true score; ``stability_low``,
     ``stability_high``: range of ``score`` when one class is left out, ``stability_class``: the class that moves it
     most; ``normality_w``, ``normality_p``: Shapiro–Wilk of the scenario accuracies; ``warning``: '' or why the score
-    does not mean robustness here. A model without the original or without a scenario has only its warning; where no
+    does not mean robustness here. A model without the original or without a scenario has only its warning; if no
     model has a score that is a UserError. ``conditions``: None: all but the original and attacks.
     """
     rows: list[dict[str, Any]] = []
@@ -208,7 +208,7 @@ def _warning(counts: Counts, model: str, design: Design) -> str:
 
 
 def _unlike_photos(answers: Answers) -> str:
-    """Return a warning where conditions were tested on other images than originals, '' else."""
+    """Return a warning if conditions were tested on other images than the originals, else ''."""
     plain = answers.on("") | answers.on(ORIGINAL)
     photos = {name: np.unique(answers.source[plain & answers.under(name)]) for name in answers.conditions}
     whole = photos[ORIGINAL]

@@ -226,7 +226,7 @@ class Spread:
         """Return what clusters add to the noise of the deviations, (clusters, deviations): of images, and of donors.
 
         For every condition one imagined image that fell and one that rose (Bonett and Price's adjustment), so that
-        noise does not vanish where hardly any image changed; stretched by t over normal for few images.
+        noise does not vanish if hardly any image changed; stretched by t over normal for few images.
         """
         width, size = sum(len(block) for block in self.blocks), self.size
         drop = (self.deviations / self.scale)[:width] * size / (size + 2)

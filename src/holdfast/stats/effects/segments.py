@@ -2,7 +2,7 @@
 
 Intersections and unions of a class are summed over all images, as torchmetrics' ``JaccardIndex`` and a confusion matrix
 do it, so that large objects count more than small ones and a class that one image lacks is no special case. (The mean
-of each image's own IoU, which is another number, is not what is here.)
+of each image's own IoU is another number.)
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def cells_from_segments(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def experiments(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with one name for each way of training: the model's own where it was trained on originals.
+    """Return the rows with one name for each way of training: the model's own if it was trained on originals.
 
-    Where there are such rows, those that were trained within their scenario are ``NAME, trained within``, and the
+    If there are such rows, those that were trained within their scenario are ``NAME, trained within``, and the
     originals stand for both. Models trained on one scenario and tested on another name it.
     """
     plain = frame["trained_on"].isin(["", ORIGINAL])

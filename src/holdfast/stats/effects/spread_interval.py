@@ -96,7 +96,7 @@ def _noise(deviations: Floats, epsilon: Floats, covariance: Floats, value: Measu
 
 
 def _variance_along(deviations: Floats, covariance: Floats) -> float:
-    """Return κ = d'Σd / d'd without noise; where noise drowns d, its largest value, so that the interval errs wide."""
+    """Return κ = d'Σd / d'd without noise; if noise drowns d, its largest value, so that the interval errs wide."""
     largest = float(np.linalg.eigvalsh(covariance)[-1])
     squared = float((covariance**2).sum())
     if largest <= 0:

@@ -41,7 +41,7 @@ Reason = Literal[
 LEAST_WRONG = 12  # Originals, none of them answered rightly, from which on labels or preprocessing are suspected
 LEAST_SAME = 6  # Originals from which on one answer to all of them is called constant
 UNEVEN = 2  # Times as many originals as the smallest class the largest has, above which classes are called uneven
-MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant where it is a guess
+MOSTLY = 0.9  # Share of the originals that get one answer, from which on it is called constant if it is a guess
 
 AMONG_CLASSES = (
     "object_effect", "capture", "captured", "original_excess", "same_class_excess", "foreground_evidence",
@@ -107,7 +107,7 @@ class VerdictEvidence:
     replaced: Excess
     only_background: Excess
     silhouette: Excess
-    wrong: int = 0  # how many originals there are, where not one of ``LEAST_WRONG`` or more is answered rightly
+    wrong: int = 0  # how many originals there are, if not one of ``LEAST_WRONG`` or more is answered rightly
     constant: tuple[str, int, int] | None = None  # the class that is (nearly) every answer, to how many of how many
     uneven: tuple[int, int] | None = None  # originals of the largest and the smallest class, if these are too few
     balanced: Estimate = NO_ESTIMATE  # balanced accuracy on originals of uneven classes, above one in so many classes
@@ -301,7 +301,7 @@ def _originals(answers: Answers) -> Floats:
 
 
 def uneven_classes(answers: Answers, margin: float = MARGIN) -> tuple[int, int] | None:
-    """Return the sizes of the largest and the smallest class where even a perfect model would seem to guess.
+    """Return the sizes of the largest and the smallest class if even a perfect model would seem to guess.
 
     None if its excess would lie clearly above the margin.
     """
@@ -312,7 +312,7 @@ def uneven_classes(answers: Answers, margin: float = MARGIN) -> tuple[int, int] 
 
 
 def balanced_excess(answers: Answers) -> Estimate:
-    """Return the balanced accuracy on originals above 1 / classes with its interval, where classes are uneven.
+    """Return the balanced accuracy on originals above 1 / classes with its interval, if classes are uneven.
 
     Accuracy itself is near its label-permuted rate there, whatever a model sees. Counted among the dataset's classes.
     """
@@ -336,7 +336,7 @@ def constant_answer(answers: Answers, trained: int = 0) -> tuple[str, int, int] 
 
 
 def all_wrong(answers: Answers) -> int:
-    """Return the number of originals where not one of ``LEAST_WRONG`` or more is answered rightly, else 0."""
+    """Return the number of originals if not one of ``LEAST_WRONG`` or more is answered rightly, else 0."""
     asked = answers.under(ORIGINAL)
     count = int(answers.n[asked].sum())
     return count if count >= LEAST_WRONG and not answers.right[asked].any() else 0

@@ -2,13 +2,13 @@
 
 Nothing is guessed from names. An answer c to an image of category a with value v of a factor is laid to
 
-- the factor, where images *of other categories* (neither a nor c) with v are answered c more often than images of those
+- the factor, if images *of other categories* (neither a nor c) with v are answered c more often than images of those
   categories with other values;
-- a look-alike, where images of a *with other values* are answered c more often than images of other categories are.
+- a look-alike, if images of a *with other values* are answered c more often than images of other categories are.
 
 So neither the image nor any other of its prompt is evidence about itself. "More often" means: Newcombe's interval of
 the difference, at a level that is divided by the number of values looked at, lies above 0, and the rate is at least
-twice the other, so that half or more of such answers would not have been given without the factor. Where several
+twice the other, so that half or more of such answers would not have been given without the factor. If several
 explain an answer, the one with the largest excess does; the others are in ``also``.
 """
 
@@ -242,7 +242,7 @@ class ExplainedAnswers:
     wanted: pd.Series  # which images to explain
     homes: Mapping[str, Mapping[tuple[str, str], str]]
     reading: Mapping[str, Any]  # how values that no one asked for were found; {} if none were
-    held_out: tuple[str, ...] = ()  # models that took no part in choosing the images, where others did
+    held_out: tuple[str, ...] = ()  # models that took no part in choosing the images, if others did
 
 
 @dataclass(frozen=True)

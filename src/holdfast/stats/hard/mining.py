@@ -31,7 +31,7 @@ def share(hits: ArrayLike, clusters: ArrayLike, *, level: float = 0.95) -> dict[
 
     Wilson's interval on the effective number n / D. D = (cluster variance) / (binomial variance), at least 1, is how
     much less images of one prompt count than images of as many prompts; if all are hits or none, the number
-    of images per prompt: the most it could be. So a share of 0 or 1 keeps a width, where a bootstrap would have none.
+    of images per prompt: the most it could be. So a share of 0 or 1 keeps a width, if a bootstrap would have none.
     """
     hit = np.asarray(hits, np.float64)
     if not len(hit):

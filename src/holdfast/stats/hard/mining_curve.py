@@ -160,7 +160,7 @@ def stand_in_curve(images: pd.DataFrame, failed: pd.DataFrame, surrogates: Seque
 def choose_k(curve: Curve | None, most: int, *, fall: float = 0.01) -> int:
     """Return the least number of surrogates, from 2 on, after which one more lowers the curve by less than ``fall``.
 
-    All of them where the curve still falls faster, or where there is no curve.
+    All of them if the curve still falls faster, or where there is no curve.
     """
     if curve is None:
         return most

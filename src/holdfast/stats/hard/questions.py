@@ -221,7 +221,7 @@ def _share(
 ) -> Estimate:
     """Return a share with its interval; ``balanced``: the mean of the shares of both places.
 
-    Where one of the places does not occur, no one knows its share: the interval then holds whatever it may be.
+    If one of the places does not occur, no one knows its share: the interval then holds whatever it may be.
     """
     if rows.empty:
         return NO_ESTIMATE
@@ -253,8 +253,8 @@ def _running(shares: pd.Series, rounds: RoundPlan) -> Estimate:
 def _difference(first: Estimate, second: Estimate, *, whole: bool = False) -> Estimate:
     """Return Newcombe's hybrid score interval of the difference of two shares (1998, method 10).
 
-    It takes them as independent. Where every question is asked both ways round they are not: images that are easy are
-    easy in both, which makes it a little wide. ``whole``: from the worst ends of both, where one may stop at any time.
+    It takes them as independent. If every question is asked both ways round they are not: images that are easy are
+    easy in both, which makes it a little wide. ``whole``: from the worst ends of both, if one may stop at any time.
     """
     if whole:
         return Estimate(first.value - second.value, first.low - second.high, first.high - second.low)

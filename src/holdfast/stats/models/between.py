@@ -51,7 +51,7 @@ def pairs(
     """Return the difference of every two models, paired on the image.
 
     The mean over conditions of the mean over classes (macro) or images (micro), with a cluster bootstrap over images,
-    stretched to the two-way variance where images share donors; p inverts it, or, by condition, is McNemar's exact test
+    stretched to the two-way variance if images share donors; p inverts it, or, by condition, is McNemar's exact test
     (with donors the larger of both). Holm's correction runs over all rows of the table. ``first_only`` and
     ``second_only``: images that only one got right. ``by_condition``: a row per condition instead of their mean.
     ``conditions``: which; by default all distinct ones that leave the object in.

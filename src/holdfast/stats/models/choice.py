@@ -87,7 +87,7 @@ def weigh(
 
     ``asked``: weight by name: a condition of the table, or a name of ``members``. Without any, every condition that
     keeps the object weighs the same. ``members``: name of a scenario, family or group → its conditions in the table.
-    ``accuracy_weight``: of the originals; 1 by default, also where other conditions are weighted.
+    ``accuracy_weight``: of the originals; 1 by default, also if other conditions are weighted.
     """
     if accuracy_weight is not None and ORIGINAL in asked:
         raise UserError("--accuracy-weight is the weight of the originals, and --weights names original, too: give one")
@@ -269,7 +269,7 @@ def _add_differences(table: pd.DataFrame, accuracy: Floats, moved: Floats, photo
     half = np.full(models, np.nan)
     if best >= 0 and models > 1:
         widths = simultaneous_widths(moved)[best]
-        # Where no image moves a difference, the exact bound for images that all agree.
+        # If no image moves a difference, the exact bound for images that all agree.
         exact = 1 - ((1 - LEVEL) / (models * (models - 1))) ** (1 / max(photos, 1))
         half = np.where(widths > 0, widths, exact)
     if best >= 0:

@@ -42,7 +42,7 @@ class Gate:
     ``sentence``.
     """
 
-    verdict: Verdict  # passed where every condition passed, failed where one failed, else undecided
+    verdict: Verdict  # passed if every condition passed, failed if one failed, else undecided
     conditions: pd.DataFrame
     margin: float  # the loss that is tolerated, 0..1
     more_photos: float  # the largest ``more_photos`` of an undecided condition, NaN if there is none
@@ -131,7 +131,7 @@ class Gate:
 
 
 def check_floor(estimate: float, low: float, high: float, floor: float) -> Verdict:
-    """Return whether a number holds a floor: passed where its whole interval does, failed if none of it does.
+    """Return whether a number holds a floor: passed if its whole interval does, failed if none of it does.
 
     The point itself never decides: an estimate above the floor whose interval reaches below is undecided. So is one
     without an interval.
@@ -156,10 +156,10 @@ def gate(
 ) -> Gate:
     """Test paired non-inferiority of new against old, per condition.
 
-    A condition passes where the one-sided lower bound of new − old lies above −margin, fails where the upper bound is
+    A condition passes if the one-sided lower bound of new − old lies above −margin, fails if the upper bound is
     below, and is undecided between. All have to pass (an intersection–union test, without correction); one failure is
     enough to fail (a union, Holm-corrected). p-values are exact, or those of a t-test if an image has several rows;
-    where images share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
+    if images share donors, a two-way test has to agree, and fewer than ``LEAST_DONORS`` leave a condition undecided
     (docs/statistics/release-gate.md). ``old_model``, ``new_model``: may be left out where there is one. ``conditions``:
     by default all of the old run that leave the object in.
     """
@@ -327,7 +327,7 @@ def more_photos(
 ) -> tuple[float, float]:
     """Return between how many and how many images more would decide, in 8 of 10 cases.
 
-    The statistic grows with the root of the number of images (and of donors, where images share them), so
+    The statistic grows with the root of the number of images (and of donors, if images share them), so
     n' = n ((t_level + z_0.8) / statistic)², for the middle half of what the statistic may be (``power.range_of``).
     Failing has to hold out over a ``family`` of conditions. NaN if these images are too few.
     """
@@ -410,7 +410,7 @@ def _donors(count: int) -> str:
 
 
 def _without_change(open_ones: pd.DataFrame, margin: float) -> str:
-    """Return why equal answers do not pass, where every open condition has only such."""
+    """Return why equal answers do not pass, if every open condition has only such."""
     compared = open_ones[open_ones["n"] > 0]
     if compared.empty or compared[["better", "worse"]].to_numpy().any():
         return ""

@@ -264,7 +264,7 @@ def _shrunk(differences: Differences) -> tuple[float, float]:
 
 
 def two_way(differences: Differences) -> tuple[float, float, float]:
-    """Return the mean where images share donors, its standard error, and degrees of freedom.
+    """Return the mean if images share donors, its standard error, and degrees of freedom.
 
     The variance is the largest of images', donors' (the jackknife's) and the two-way one, with half an image better and
     half an image worse added. Degrees of freedom are those of as many donors of even use, or of the images if fewer.

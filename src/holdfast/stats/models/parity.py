@@ -31,7 +31,7 @@ class Parity:
     object is gone), and ``more_photos`` that would decide.
     """
 
-    verdict: ParityVerdict  # equivalent where every condition is, different where one is, else undecided
+    verdict: ParityVerdict  # equivalent if every condition is, different if one is, else undecided
     conditions: pd.DataFrame
     flips: pd.DataFrame  # a row per image with two answers, those that the new model lost first
     margin: float  # the difference of accuracies that still counts as equal, 0..1
@@ -48,7 +48,7 @@ def parity(
 
     Two one-sided tests per condition, those of the release gate, once in each direction: both have to reject that the
     accuracies differ by the margin. Conditions are joined by "and", so that each is tested at 5 % without correction.
-    A condition is different where one direction fails the gate at 2.5 %, Holm-corrected over conditions.
+    A condition is different if one direction fails the gate at 2.5 %, Holm-corrected over conditions.
 
     Flips are counted with the intervals of ``summary``: agreement is an accuracy whose truth is the other model. The
     rows are those of the one table; ``counts`` are their counts.

@@ -12,7 +12,7 @@ from holdfast.stats.core.reduce import Counts
 DONOR_SHARE = 0.1
 """Part of the variance of images' differences that images on one donor share; a guess, if no one has measured it."""
 
-WORTH = 0.8  # Donors are enough where images that share them are worth this share of images with donors of their own
+WORTH = 0.8  # Donors are enough if images that share them are worth this share of images with donors of their own
 
 
 def worth(
@@ -71,7 +71,7 @@ def photos_needed(
 
     n = (z₁₋α/₂ √ψ + z_power √(ψ − δ²))² / δ² (Miettinen 1968, Connett, Smith and McHugh 1987), δ the difference and ψ
     the share of images that one side answers rightly and the other wrongly; two-sided McNemar test. A difference δ
-    takes at least δ discordant images, so ψ is raised to δ where less was observed.
+    takes at least δ discordant images, so ψ is raised to δ if less was observed.
 
     ``difference``: of accuracies, 0..1; its sign does not matter. ``discordant_share``: observed share of images that
     change from right to wrong or back, 0..1. ``donors``: backgrounds that the images share; 0 if they have their

@@ -43,7 +43,7 @@ def rank_ranges(
     """Return the first and the last rank each model may have, the largest value first.
 
     Two models are distinguished if both say so: (1) ``clearly_better`` in resamples of images that all models share,
-    stretched where a model's own interval is wider than images alone make it; (2) the interval of the difference that
+    stretched if a model's own interval is wider than images alone make it; (2) the interval of the difference that
     is joined from the two models' own intervals and the correlation of their errors (``beyond_reach``), which stays
     honest with few images. ``influence``: (images, models) what each image adds to a value's deviation from the truth.
     """
@@ -61,7 +61,7 @@ def ranks_of(better: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.in
 def clearly_better(value: Floats, moved: Floats, photos: int, level: float = 0.95) -> NDArray[np.bool_]:
     """Return whether the row's model is better than the column's, (models, models), all claims holding together.
 
-    A difference has to exceed ``simultaneous_widths``. Where no image moves it: a sign test, Bonferroni over the pairs.
+    A difference has to exceed ``simultaneous_widths``. If no image moves it: a sign test, Bonferroni over the pairs.
     """
     models = len(value)
     if models < 2:
@@ -176,7 +176,7 @@ def correlate(first: MetricValues, second: MetricValues, *, seed: int = 0) -> di
 
     ``spearman`` with ``low`` and ``high``, for other images and other models: percentiles over resamples of both, at
     least as wide as Bonett and Wright's interval; ``images_low``, ``images_high``: over images alone; ``least``,
-    ``most``: the extremes when one model is left out; ``tau``: Kendall's with its exact ``p``; ``reason`` where there
+    ``most``: the extremes when one model is left out; ``tau``: Kendall's with its exact ``p``; ``reason`` if there
     is none.
     """
     (values, one_samples), (other, other_samples) = first.turned(), second.turned()

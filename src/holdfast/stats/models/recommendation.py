@@ -23,7 +23,7 @@ class Recommendation:
 
 
 def recommend(choice: ModelChoice) -> Recommendation:
-    """Return what to take: the most accurate where it stands out, else the cheaper of those not distinguished."""
+    """Return what to take: the most accurate if it stands out, else the cheaper of those not distinguished."""
     table = choice.models
     if not choice.best:
         why = "; ".join(f"{row['model']}: {row['why_not']}" for row in table.to_dict("records")[:6])

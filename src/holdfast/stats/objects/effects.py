@@ -121,7 +121,7 @@ def _share(objects: pd.DataFrame, column: str, name: str) -> dict[str, float]:
 def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int = 0) -> pd.DataFrame:
     """Return the recall of segmented objects per model × trained_on × condition, as for boxes.
 
-    An object is what the truth has of a class in an image; it is found where the answer overlaps it by half or more
+    An object is what the truth has of a class in an image; it is found if the answer overlaps it by half or more
     (IoU). Columns: ``objects``; ``recall``, and ``recall_drop`` against the same objects' originals (of a model that
     was trained on originals, or not here), with ``…_low`` and ``…_high``; ``lost``, ``gained``.
 

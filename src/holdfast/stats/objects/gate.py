@@ -37,7 +37,7 @@ def object_gate(
     """Test per condition whether a new detector is no worse than an old one: on recall, and on false alarms.
 
     The rule is that of ``stats.models.gate``: all have to pass, one failure (Holm-corrected) is enough. Every object
-    weighs the same in recall, every image in false alarms; images are independent, and donors count where they are
+    weighs the same in recall, every image in false alarms; images are independent, and donors count if they are
     shared. Objects of images on which only the new detector failed with an error count as lost.
     """
     if not 0 <= margin < 1:

@@ -21,7 +21,7 @@ from holdfast.stats.core.bootstrap import (
 )
 from holdfast.stats.objects.matching import OVERLAPS, SIZES, MatchTable
 
-RECALLS: Floats = np.linspace(0.0, 1.0, 101)  # Where the curve of precision over recall is read off
+RECALLS: Floats = np.linspace(0.0, 1.0, 101)  # If the curve of precision over recall is read off
 
 MEASURES = ("ap", "ap50", "ap75")
 RESAMPLES = 400  # The interval needs their standard deviation, not their tails: 400 meet it to 4 %
@@ -86,7 +86,7 @@ def resampled_precision(
     """Return AP, AP50 and AP75 of all sizes in resamples of images, (resamples, 3).
 
     Images are drawn as in every other statistic, so that two conditions are resampled together; ``photos``: how many
-    there are; ``owner``: (images,) the source of each image, where the two differ.
+    there are; ``owner``: (images,) the source of each image, if the two differ.
     """
     fewer = int(_WORK / max(1, len(table.near) * len(OVERLAPS) + len(table.image)))
     weights = drawn_weights(photos, min(resamples, max(100, fewer)), seed)
@@ -190,7 +190,7 @@ def change_interval(value: float, drawn: Floats, photos: int, shared: SharedClus
     Few images give too high an AP, because the curve is the largest precision from a point on: resamples lie above the
     number by about as much as the number above the truth, and the interval moves down by that. It is stretched by
     √(G / (G − 1)) for G images, as everywhere, and for ``shared`` donors. One image says nothing: NaN.
-    Where all resamples agree, it reaches as far as images that no one has seen could.
+    If all resamples agree, it reaches as far as images that no one has seen could.
     """
     known = drawn[np.isfinite(drawn)]
     if photos < 2 or len(known) < 2:

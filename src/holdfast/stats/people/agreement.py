@@ -73,7 +73,7 @@ def _interval(ratings: pd.DataFrame, prepare: Prepare, statistic: Statistic, val
 
 
 def _linearised(statistic: Statistic, sums: Floats, weights: Floats, freedom: int) -> tuple[float, float]:
-    """Return the interval from what each item, counted so often, adds to log(1 − measure)."""
+    """Return the interval from the weighted contributions of the items to log(1 − measure)."""
 
     def logs(rows: Floats) -> Floats:
         return np.log(np.maximum(1 - statistic(rows), EDGE))

@@ -31,7 +31,7 @@ def cluster_errors(
     """Return the standard error and degrees of freedom of each coefficient, and the names of the clusters.
 
     A coefficient is Σ weight × accuracy over cells, so an image adds Σ weight × (right − n × fitted) / n of the cell.
-    The variance is Liang and Zeger's over images, two-way with donors where backgrounds were lent, at least the larger
+    The variance is Liang and Zeger's over images, two-way with donors if backgrounds were lent, at least the larger
     of both; times G / (G − 1). Degrees of freedom: (Σ h)² / Σ h² − 1 with h = Σ weight² of the image's answers.
     """
     keys = ["model", "condition", "label"]

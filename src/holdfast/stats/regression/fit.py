@@ -93,7 +93,7 @@ class _Design:
     terms: list[tuple[str, str]]  # (column, level); ("", "") is the intercept
     references: dict[str, str]
     parameters: int
-    absorbed: NDArray[np.intp] | None  # class numbers, where classes are taken out by their means
+    absorbed: NDArray[np.intp] | None  # class numbers, if classes are taken out by their means
     notes: tuple[str, ...]
 
 

@@ -105,7 +105,7 @@ def fmr(rows: pd.DataFrame) -> pd.DataFrame:
     A row per model × label × measure with ``estimate`` = ``numerator`` / ``denominator``, its 95 % interval clustered
     on source, ``n``, and ``reason``: '' or why there is no value. ``fmr`` = PA / SA; ``fmr_low`` and ``fmr_high``: all
     rejected images wrong, or all right; ``fmr_algorithm1``: the published listing read literally; ``fmr_matched`` = PA
-    / SA of the same validated images; ``reconstruction``, ``random_walk``: baselines, where those columns are there.
+    / SA of the same validated images; ``reconstruction``, ``random_walk``: baselines, if those columns are there.
     What a rejected image's counterfactual was answered is ignored.
     """
     missing = [column for column in COLUMNS if column not in rows]
@@ -232,7 +232,7 @@ def fmr_ranking(images: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int =
     """Return the models by FMR, highest first; those that cannot be distinguished share their ranks.
 
     Over the images that every model answered, paired on the source image: two models are distinguished by max-t over
-    all pairs in resamples of images (on the linearised ratio), where the closed-form interval of the difference agrees,
+    all pairs in resamples of images (on the linearised ratio), if the closed-form interval of the difference agrees,
     which stays honest when few counterfactuals survive. Models without an FMR are left out.
     """
     models = sorted(images["model"].unique())

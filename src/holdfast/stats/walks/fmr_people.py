@@ -71,7 +71,7 @@ def fmr_corrected(walks: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
 
     A row per setting × model × class ('' pooled) × measure (``false_accepts`` and the three): ``by_oracle``, the value
     with all accepted images; ``estimate`` with its interval; ``n`` images, ``validated`` by the oracle, ``judged`` of
-    these by people, ``confirmed`` of those. The formulas are in docs/statistics/fmr.md. Where people judged a
+    these by people, ``confirmed`` of those. The formulas are in docs/statistics/fmr.md. If people judged a
     sample, each judged image is weighted by how many accepted images of its class there are to one judged one.
     Intervals resample source images; if all judged images agree, the share that people confirm is drawn from its
     Jeffreys distribution.

@@ -91,7 +91,7 @@ def add(
     """Write the entries of a run, ``ID.json`` and ``ID.parquet`` each, and return the JSON files.
 
     A run of ``eval`` or ``train`` gives a static entry a model if it has originals and static conditions, and a hard
-    one where it has generated images; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
+    one if it has generated images; a run of ``perturb`` a dynamic one a model and setting. Nothing is written
     unless all of it can be. ``meta`` is TOML with what only the submitter knows; see ``Meta``.
     """
     opened = Run.open(run)

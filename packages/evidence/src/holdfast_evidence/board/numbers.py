@@ -42,7 +42,7 @@ def numbers(table: pa.Table, protocol: str) -> list[Score]:
     """Return the scores of one model's rows, the most telling first, with 95 % intervals clustered on the image.
 
     - static: ``robustness_score`` over the static conditions and ``robustness_score_background`` over those that leave
-      the object alone; ``variance_cross`` and ``variance_inner`` where models were trained within conditions, too;
+      the object alone; ``variance_cross`` and ``variance_inner`` if models were trained within conditions, too;
       ``accuracy`` on originals (``accuracy_restricted``: among the dataset's classes); ``mean_accuracy`` over the
       static conditions, ``corrupted_accuracy`` over ImageNet-C's corruptions if there are any (SA* in FMR);
       ``background_effect`` = accuracy under same_class_background − under random_background;

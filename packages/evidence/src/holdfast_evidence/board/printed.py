@@ -196,7 +196,7 @@ def _scores(content: dict[str, Any], threat: str, name: str) -> list[Score]:
             if _text(content, key) and title not in {score.name for score in scores}:
                 scores.append(Score(name=title, estimate=_share(content, key, name, most=1000)))
     else:
-        # where a later, stronger attack was tried, RobustBench ranks by it
+        # if a later, stronger attack was tried, RobustBench ranks by it
         key = "external" if _text(content, "external") else "autoattack_acc"
         scores.insert(0, Score(name="robust_accuracy", estimate=_share(content, key, name)))
     if _text(content, "reported"):

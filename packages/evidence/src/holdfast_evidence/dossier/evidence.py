@@ -144,7 +144,7 @@ def _side(low: float, high: float, margin: float) -> Decided:
 
 
 def _every(model: str, rows: Any, margin: float) -> ProtocolDecision:
-    """Pass where every drop's interval lies below the margin; fail where the worst lies above, corrected for choosing.
+    """Pass if every drop's interval lies below the margin; fail if the worst lies above, corrected for choosing.
 
     All conditions have to pass, so passing needs no correction. A single one that fails is enough, so lower ends are
     moved to the level 0.05 / number of conditions (Bonferroni).

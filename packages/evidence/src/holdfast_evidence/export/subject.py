@@ -40,7 +40,7 @@ _CLEANED = ("dataset", "sample_id", "source_id", "donor_id", "parameters", "mode
 _AT_ONCE = 64
 _ENDINGS = {"JPEG": ".jpg", "PNG": ".png"}
 
-# A file travels as it is stored where nothing is in it but the image: no camera, place, author or comment.
+# A file travels as it is stored if nothing is in it but the image: no camera, place, author or comment.
 _HARMLESS = frozenset(
     {"jfif", "jfif_version", "jfif_density", "jfif_unit", "dpi", "progressive", "progression", "adobe",
      "adobe_transform", "icc_profile", "gamma", "srgb", "interlace", "chromaticity", "aspect"}

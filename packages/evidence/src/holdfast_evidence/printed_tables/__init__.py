@@ -27,7 +27,7 @@ def audit(
     if there is a variance. A printed figure stands for every number that rounds to it, and a finding is reported
     only if none of those fits. ``table`` and ``reference`` (accuracies for squared deviations, standard accuracies, or
     classes for a total) hold strings, as ``read_table`` gives them; ``also``: name → tables of the same paper that
-    print some of the same figures; ``n``: images behind each accuracy of a row, where the table has no column ``n``.
+    print some of the same figures; ``n``: images behind each accuracy of a row, if the table has no column ``n``.
     """
     if table.empty:
         raise UserError("The table to audit has no rows; give one with at least one.")

@@ -37,7 +37,7 @@ def _name(table: Printed, column: str, row: int) -> str:
 
 
 def _same(ours: Interval, theirs: PrintedNumber) -> bool:
-    """Return whether both may be one number, also where one is in percent and the other a fraction."""
+    """Return whether both may be one number, also if one is in percent and the other a fraction."""
     return any(ours.meets(theirs.cut_or_rounded * scale) for scale in (1.0, 100.0, 0.01))
 
 

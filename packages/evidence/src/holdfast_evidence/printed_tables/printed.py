@@ -50,7 +50,7 @@ class Interval:
         return Interval(max(self.low, 0) * max(other.low, 0), self.high * other.high)
 
     def over(self, other: Interval) -> Interval:
-        """Return the quotient of two intervals that are not negative; up to infinity where the divisor may be zero."""
+        """Return the quotient of two intervals that are not negative; up to infinity if the divisor may be zero."""
         return Interval(
             max(self.low, 0) / other.high if other.high > 0 else 0.0,
             self.high / other.low if other.low > 0 else float("inf"),

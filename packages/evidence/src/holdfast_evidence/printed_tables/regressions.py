@@ -1,7 +1,7 @@
 """Checks of regression tables: p against t, ends of intervals, stars, signs.
 
 Degrees of freedom, the level of intervals and the meaning of stars are rarely printed. Each check looks for the one
-choice that fits most rows, and reports the rows that do not fit it; it keeps silent where fewer than three quarters do.
+choice that fits most rows, and reports the rows that do not fit it; it keeps silent if fewer than three quarters do.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _one_sided(table: Printed, rows: Sequence[int], printed: dict[int, tuple[Int
 
 
 def _signs(table: Printed) -> Iterator[AuditFinding]:
-    """Yield estimates whose t has the other sign, where signs of t are printed at all."""
+    """Yield estimates whose t has the other sign, if signs of t are printed at all."""
     estimates, ts = table.column("estimate"), table.column("t")
     if not (estimates and ts):
         return

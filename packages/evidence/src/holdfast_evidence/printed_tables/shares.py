@@ -58,7 +58,7 @@ NO_SHARE = frozenset(
 TRAININGS = 10  # means of so many trainings at most are recognised as such
 FEW_CELLS = 4
 MOST = 0.75
-ENOUGH_TOTALS = 2  # that are means of their classes, where nothing says how large the classes are
+ENOUGH_TOTALS = 2  # that are means of their classes, if nothing says how large the classes are
 BY_CHANCE = 1e-6  # how likely values that are not shares may look like shares
 
 

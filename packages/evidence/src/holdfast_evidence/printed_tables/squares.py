@@ -17,7 +17,7 @@ CLEARLY_APART = 0.005  # of two accuracies on originals, beyond what rounding al
 def variances(table: Printed) -> Iterator[AuditFinding]:
     """Yield variances that are not Σ squares / n; one that fits n − 1 only is named as that other formula.
 
-    Where fewer than half of the rows fit either formula, the column is the variance of something else.
+    If fewer than half of the rows fit either formula, the column is the variance of something else.
     """
     slips: list[AuditFinding] = []
     rows = off = 0

@@ -96,7 +96,7 @@ class TimedProtocol(H11Protocol):
     _address: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the timer; abort where the server holds too many connections."""
+        """Start the timer; abort if the server holds too many connections."""
         address = str((transport.get_extra_info("peername") or ("",))[0])
         if not self.caps.enter(address):
             transport.abort()

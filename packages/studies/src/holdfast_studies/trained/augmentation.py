@@ -35,7 +35,7 @@ from holdfast_studies.walking.transfer import swapped
 CONTINUED = {"plain": "before", "continued": "after, images alone", "augmented": "after, with perturbed copies"}
 SCRATCH = {"scratch": "from scratch, images alone", "scratch_copies": "from scratch, with perturbed copies"}
 WORDS = CONTINUED | SCRATCH
-RATE = 0.1  # share of the learning rate of training, where a model trains on: it should keep what it knows
+RATE = 0.1  # share of the learning rate of training, if a model trains on: it should keep what it knows
 
 Models = dict[str, dict[str, str]]
 Pairs = tuple["torch.Tensor", "torch.Tensor"]

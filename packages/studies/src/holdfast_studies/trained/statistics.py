@@ -50,7 +50,7 @@ def mean_over_trainings(values: Floats) -> Estimate:
     total = square_trainings + max(square_scenes - square_rest, 0.0)
     if total == 0:
         return Estimate(mean, mean, mean)
-    # Where trainings do not differ, the interval is that of the scenes alone.
+    # If trainings do not differ, the interval is that of the scenes alone.
     freedom = (trainings - 1) * (total / square_trainings) ** 2 if square_trainings else float("inf")
     half = float(scipy_stats.t.ppf(0.975, freedom)) * float(np.sqrt(total / (trainings * scenes)))
     return Estimate(mean, mean - half, mean + half)

@@ -103,7 +103,7 @@ def settled(options: StudyOptions) -> StudyOptions:
 
 
 def _place(sample: Sample, folder: Path) -> None:
-    """Put an image and its mask into the folder of a part, as links where they are files."""
+    """Put an image and its mask into the folder of a part, as links if they are files."""
     if safe_part(sample.label) != sample.label:
         raise UserError(f"the class {sample.label!r} cannot be the name of a folder; rename it to train on it")
     own = sample.image.path if isinstance(sample.image, FileImage) else None
@@ -122,7 +122,7 @@ def _place(sample: Sample, folder: Path) -> None:
 
 
 def static_scenarios(options: StudyOptions) -> str:
-    """Return the static scenarios, or corruptions, which need no masks, where the images have none."""
+    """Return the static scenarios, or corruptions, which need no masks, if the images have none."""
     has_masks = is_drawn(options) or any(sample.mask for sample in collection_of(options).samples)
     return "static" if has_masks else "original,corruptions@3"
 

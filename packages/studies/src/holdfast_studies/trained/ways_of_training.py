@@ -219,7 +219,7 @@ NAMES = {
     "adversarial": "PGD", "augmix": "AugMix-like", "deepaugment": "DeepAugment-like", "ant": "ANT-like",
     "dat": "DAT-like", "deepaugment+augmix": "DeepAug+AM-like", "ant+stylised": "ANT+SIN-like",
 }  # fmt: skip
-"""Names of ways of training on the page, where they differ."""
+"""Names of ways of training on the page, if they differ."""
 TITLES = {"static": "SA*, static accuracy", "score": "Robustness score", "fmr": "FMR", "standard_accuracy": "SA"}
 """Measures by which models can be put in order."""
 

@@ -170,7 +170,7 @@ def side_by_side(
             for kind, model in first.items()
         }
     sentence = (
-        "Originals, and what walks against each kind of model left of them, where the oracle accepted all. The model "
+        "Originals, and the results of walks against each kind of model that the oracle accepted. The model "
         "that an image was made against predicts what is under it."
     )
     if not pictures:

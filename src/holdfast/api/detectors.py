@@ -1,4 +1,4 @@
-"""Two runs of detectors compared: at one operating point, with average precision, which has none, next to it."""
+"""Compare two runs of detectors: recall and false alarms at one operating point, and average precision over all."""
 
 from __future__ import annotations
 

@@ -178,7 +178,9 @@ def _check_missing_mask(definition: Scenario) -> None:
         except SampleError:
             assert definition.needs_mask, f"scenario {definition.id} says it needs no mask and fails without one"
         else:
-            assert not definition.needs_mask, f"scenario {definition.id} needs a mask and took none for one"
+            assert not definition.needs_mask, (
+                f"scenario {definition.id} needs a mask, but rendered an image without one"
+            )
 
 
 def _check_native(definition: Scenario) -> None:

@@ -276,7 +276,7 @@ def _every_model(names: Sequence[str], metrics: Sequence[Metric], values: Mappin
         low, high = interval(own.resampled)
         table |= {key: own.measured, f"{key}_low": low, f"{key}_high": high}
         columns.append(ranged(key, metric.title, metric.kind, 3 if metric.kind == "number" else 1))
-    sentence = "Values as they are, not turned; intervals over images, these models fixed."
+    sentence = "Measures keep their own direction. Intervals are over images, for these models."
     return Finding("Every model", [sentence], pd.DataFrame(table), columns)
 
 

@@ -141,7 +141,7 @@ def regions_found(frame: pd.DataFrame, *, resamples: int = RESAMPLES, seed: int 
 
 
 def _fit(objects: pd.DataFrame) -> dict[str, float]:
-    """Return how well found objects were outlined, on average: by box, and by mask where there are masks."""
+    """Return how well found objects were outlined, on average: by box, and by mask if there are masks."""
     hits = objects[objects["found"].astype(bool)]
     return {
         name: float(hits[name].astype(float).mean()) if name in hits and len(hits) else np.nan

@@ -142,7 +142,7 @@ def files_of(given: Iterable[Path]) -> tuple[list[EntryProblem], list[Path]]:
             if path.is_symlink():
                 problems.append(EntryProblem(name, "is a link, and a board has plain files only"))
             elif path.is_dir():
-                problems.append(EntryProblem(name, "is a folder, and a board is flat"))
+                problems.append(EntryProblem(name, "is a folder; a board has files only"))
             elif path.suffix not in (".json", ".parquet") or not _STEM.fullmatch(path.stem):
                 problems.append(EntryProblem(name, "is not a file of an entry: those are ID.json and ID.parquet"))
             elif path.suffix == ".parquet" and not path.with_suffix(".json").exists():

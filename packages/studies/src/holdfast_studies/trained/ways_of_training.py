@@ -346,7 +346,7 @@ def _both(frame: pd.DataFrame, warnings: Sequence[str]) -> Finding:
 def _orders(
     frame: pd.DataFrame, models: Models, answers: RightAnswers, groups: Mapping[str, Sequence[pd.DataFrame]], seed: int
 ) -> Finding:
-    """Compare orders by Kendall's τ, with an interval over scenes that both were resampled by."""
+    """Compare orders by Kendall's τ, with an interval from resampling the scenes of both."""
     drawn = _resampled(models, answers, groups, seed)
     rows = []
     for pair in (("static", "fmr"), ("score", "fmr"), ("standard_accuracy", "fmr"), ("static", "score")):

@@ -96,7 +96,7 @@ STUDY = Study(
         Setting("walked", 36, "images for the walks behind FMR", 12),
         Setting("steps", 10, "of a walk, at most", 2),
         Setting("step_size", 0.05, "of a walk, in units of the generator's latent"),
-        Setting("pool", "", "folder of generated images to mine; empty: the one that comes along, for drawn scenes"),
+        Setting("pool", "", "folder of generated images to mine; empty: Holdfast's, for drawn scenes"),
         Setting("pool_images", 0, "at most so many of them; 0 for all", 72),
         Setting("surrogates", (measures.ITSELF,),
                 "who chooses the hard set; models stands for those under test, each judged by what the others fail"),

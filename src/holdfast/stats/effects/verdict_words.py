@@ -188,7 +188,7 @@ def _rests_on(evidence: VerdictEvidence, margin: float) -> str:
 
 
 def background_words(measure: str, effect: Effect) -> str:
-    """Return what a background of another class does to accuracy or recall, from what to what."""
+    """Return a sentence on how accuracy or recall changes on backgrounds of another class."""
     if alike(effect.value, 0):
         other = "and" if alike(effect.first, effect.second) else f"and {percent(effect.second)}"
         return (

@@ -193,9 +193,10 @@ _CLOSED = ("finished", "discarded")
 def reliability(votes: Votes) -> pd.DataFrame:
     """Return a row per person, the least reliable first.
 
-    Discarded tasks count, too: who answers at random is discarded, and would else seem to be missing. ``sentinel_rate``
-    and ``repeat_rate``: shares of control images passed and of repeated ones answered alike; ``agreement`` with what
-    most others said of the same image (this person left out; a rating agrees within the tolerance of their median);
+    Discarded tasks count, too: who answers at random is discarded, and would otherwise be missing here.
+    ``sentinel_rate`` and ``repeat_rate``: shares of control images passed and of repeated ones answered alike;
+    ``agreement`` with what most others said of the same image (this person left out; a rating agrees within the
+    tolerance of their median);
     ``seconds``: the median time an image; ``chance_p``: how likely answers unrelated to the others' would agree as well
     (Fisher's exact test, of ratings Kendall's τ, one-sided); ``by_chance``: true if that is over 0.05 although 20
     images or more were compared, 5 of them at least with the others' rarer answer.

@@ -107,8 +107,8 @@ def model_name(entry: Entry, given: RerunOptions) -> str:
         return given.model
     if not harmless_model(entry.model.name):
         raise UserError(
-            f"the entry's model is {entry.model.name}, which would run code or read files by a stranger's word; say "
-            "with --model what it is here"
+            f"the entry's model is {entry.model.name}, a name that could run code or read files here; pass your "
+            "own name of it with --model"
         )
     return entry.model.name
 

@@ -89,7 +89,9 @@ def _place_sentence(entry: Mapping[str, Any]) -> str:
 
 def _runs(runs: Sequence[Mapping[str, Any]], missing: Sequence[int]) -> Section:
     section = Section("runs", "Runs against the first", lead=[sentence(runs[-1])])
-    section.parts += [Notice(f"The folder of run {number} is gone; what it said stays here.") for number in missing]
+    section.parts += [
+        Notice(f"The folder of run {number} is gone; its results stay on this page.") for number in missing
+    ]
     frame = pd.DataFrame([{"run": f"{entry['number']}", **row} for entry in runs for row in entry["changes"]])
     if frame.empty:
         columns = [CONDITION, Column("accuracy", "Accuracy", "percent", "low", "high"), Column("n", "Rows", "integer")]

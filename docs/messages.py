@@ -1,5 +1,7 @@
 """All messages in one file for review: ``python docs/messages.py`` writes ``build/messages.md`` (``make messages``).
 
+``--sample SEED`` prints 60 docstrings, 45 messages and 20 paragraphs without context, for a blind reading.
+
 A message is every text of three words or more that a user may read: errors, warnings, notes, next steps, headings, help
 and sentences of reports. Code collects them from the syntax tree, so none is missed; ``tests/docs`` checks them by
 rule.
@@ -7,7 +9,9 @@ rule.
 
 from __future__ import annotations
 
+import argparse
 import ast
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -123,8 +127,30 @@ def page(listed: Sequence[Message]) -> str:
     return "\n".join(lines)
 
 
+def sample(seed: int) -> Iterator[str]:
+    """Yield docstrings, messages and paragraphs drawn at random, for a reader who does not know the code."""
+    trees = [ast.parse(path.read_text("utf8")) for source in SOURCES for path in sorted(source.rglob("*.py"))]
+    named = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    texts = [ast.get_docstring(node) for tree in trees for node in ast.walk(tree) if isinstance(node, named)]
+    docstrings = [text.split("Examples:")[0] for text in texts if text]
+    said = [message.text for message in messages() if len(message.text.split()) > 6]
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("packages/*/docs/**/*.md"))]
+    prose = [re.sub(r"```.*?```", "", path.read_text("utf8"), flags=re.DOTALL).split("\n\n") for path in pages]
+    paragraphs = [text for page in prose for text in page if len(text.split()) > 19 and text[0] not in "|#<!"]
+    chance = random.Random(seed)
+    for title, known, count in (("docstrings", docstrings, 60), ("messages", said, 45), ("paragraphs", paragraphs, 20)):
+        yield f"\n{title}"
+        yield from (f"{place}. {' '.join(text.split())}" for place, text in enumerate(chance.sample(known, count), 1))
+
+
 def main() -> None:
-    """Write the catalogue and print how many messages there are of each kind."""
+    """Write the catalogue and print how many messages there are of each kind; or print a sample."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sample", type=int, metavar="SEED")
+    seed = parser.parse_args().sample
+    if seed is not None:
+        print("\n".join(sample(seed)))
+        return
     listed = messages()
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(listed), "utf8")

@@ -362,7 +362,7 @@ def _about_masks(masks: MaskCounts | None, verdict: Mapping[str, Any], sure: Map
     if masks.failed:
         text += f", {masks.failed} could not be had"
     if not masks.doubtful:
-        return f"{text}; none is doubtful (confidence below {DOUBTFUL})."
+        return f"{text}; none is doubtful (confidence below {DOUBTFUL}). The page shows the least sure ones."
     text += f"; {masks.doubtful} doubtful (confidence below {DOUBTFUL}). "
     if sure is None or not sure["n"]:
         return f"{text}No pair of pasted scenes has sure masks only: make masks by hand before believing the verdict."

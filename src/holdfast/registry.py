@@ -356,6 +356,7 @@ _SECTIONS = (  # in the order of the page
     ("grid", "page.picture_grid:GRID", "images by class and condition"),
     ("gallery", "static.gallery:GALLERY", "the same image under every condition"),
     ("worst", "static.gallery:WORST_IMAGES", "the worst classes and images"),
+    ("masks", "static.made_masks:MASKS", "the least sure automatic masks"),
     ("looking", "attribution.section:LOOKING", "where the models look"),
     ("questions", "questions:QUESTIONS", "questions to vision-language models"),
     ("segmentation", "trained.segmentation:SEGMENTATION", "segmentation under each condition"),

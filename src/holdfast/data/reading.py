@@ -318,15 +318,22 @@ def _mask_rows(folder: Path) -> list[dict[str, str]]:
     return [row for row in rows if row.get("status") == "ok" and row.get("sample_id") and row.get("path")]
 
 
+KEPT = "the dataset's own"  # stands for the mask maker if there was none
 DOUBTFUL = 0.5
 """Automatic masks with a lower confidence are doubtful."""
 
 
 def doubtful_masks(folder: str | Path | None) -> frozenset[str]:
     """Return the sample ids whose mask ``holdfast mask`` doubts; nothing if the folder has no list of it."""
-    rows = _mask_rows(Path(folder)) if folder else []
-    known = [(row["sample_id"], row.get("confidence") or "") for row in rows]
-    return frozenset(name for name, text in known if re.fullmatch(r"[\d.e+-]+", text) and float(text) < DOUBTFUL)
+    rows = made_masks(Path(folder)) if folder else []
+    return frozenset(row["sample_id"] for row in rows if row["confidence"] < DOUBTFUL)
+
+
+def made_masks(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the masks that ``holdfast mask`` made in a folder, with the confidence as a number."""
+    rows = [row for row in _mask_rows(folder) if row.get("annotator") != KEPT]
+    known = [row for row in rows if re.fullmatch(r"[\d.e+-]+", row.get("confidence") or "")]
+    return [{**row, "confidence": float(row["confidence"])} for row in known]
 
 
 def wordnet_keys(classes: Iterable[str]) -> dict[str, ClassKeys]:

@@ -18,7 +18,7 @@ from holdfast.core.fingerprint import fingerprint
 from holdfast.core.protocols import Annotator, MaskProposal
 from holdfast.core.schema import plain_schema
 from holdfast.core.types import Collection, Sample
-from holdfast.data.reading import DOUBTFUL
+from holdfast.data.reading import DOUBTFUL, KEPT
 from holdfast.data.writers import encode_mask
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.files import IN_MEMORY, check_apart, file_name
@@ -36,8 +36,6 @@ MASKS = plain_schema(
     "row_id text"
 )
 """``area``: share of the image."""
-
-KEPT = "the dataset's own"  # stands for the mask maker if there was none
 
 
 def make_masks(

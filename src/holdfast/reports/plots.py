@@ -151,7 +151,8 @@ class ResultFrame(pd.DataFrame):
     def _table(self) -> Table:
         known = {column.key: column for column in _COLUMNS[self.kind]({})}
         asked = self.kind == "rows" and len(self.columns) <= len(known)  # a few columns of rows are all shown
-        columns = [known.get(name, Column(name, name)) for name in (self if asked else known) if name in self]
+        names = map(str, self if asked else known)
+        columns = [known.get(name, Column(name, name)) for name in names if name in self]
         return Table(self.kind, self.kind, pd.DataFrame(self), columns, shown=_ROWS)
 
     @property

@@ -123,7 +123,7 @@ def side_by_side(measures: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, group in measures.groupby([*SETTING, "model", "label"], sort=False, observed=True):
         of = group.set_index("measure")
-        row = dict(zip([*SETTING, "model", "label"], key, strict=True)) | {"n": int(of["n"].iloc[0])}
+        row: dict[str, Any] = dict(zip([*SETTING, "model", "label"], key, strict=True)) | {"n": int(of["n"].iloc[0])}
         for measure, short in SHORT.items():
             own = of.loc[measure]
             row |= {short: own["estimate"], f"{short}_low": own["low"], f"{short}_high": own["high"]}

@@ -23,7 +23,7 @@ def contents(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         hidden = any(word.startswith(".") for word in name.split("/"))
-        hidden = hidden or name.split("/")[0] == "times"  # a file per command of perturb, named after its shard
+        hidden = hidden or "times" in name.split("/")[:-1]  # a file per command of perturb, named after its shard
         if not path.is_file() or hidden or ".damaged" in name or ".tfevents." in name:
             continue
         if path.suffix == ".parquet":
@@ -150,6 +150,8 @@ def _key(row: dict[str, Any]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
+    if isinstance(value, str) and value.startswith("{"):  # facts as JSON
+        return re.sub(r"\d+\.\d{4,}", lambda digits: f"{float(digits[0]):.3g}", value)
     if isinstance(value, list) and value and isinstance(value[0], float):
         return json.dumps([round(number, 3) for number in value])
     return repr(value)

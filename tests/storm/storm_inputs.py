@@ -140,8 +140,8 @@ HOSTILE: dict[str, Recipe] = {
     "labels": _beside("labels.*", f"{_EVAL} --labels FILE --out {{out}} -q"),
     "manifest": _beside("manifest.csv", f"eval FILE --models {MODEL} --scenarios original --out {{out}} -q",
                         "data split FILE --out {out}/split.csv"),
-    "coco": _beside("coco.json", f"eval FILE --models {MODEL} --scenarios original --out {{out}} -q",
-                    f"eval WORLD/photos --masks FILE --models {MODEL} --scenarios original --out {{out}} -q"),
+    "coco": _beside("coco.json", *(f"eval FILE?images=WORLD/scenes --models {model} --scenarios original --limit 3 "
+                                   "--out {out} -q" for model in (MODEL, "embedded:boxes_rho95"))),
     "weights": _beside("model.*", "eval WORLD/photos --models torch:test_resnet@FILE --scenarios original --out {out}"),
     "network": _beside("model.*", "eval WORLD/photos --models onnx:FILE --scenarios original --out {out} -q"),
     "meta": _beside("meta.toml", "board add WORLD/run --meta FILE --out {out}"),

@@ -84,7 +84,7 @@ def _inside(work: Callable[[], None], folder: Path, environment: dict[str, str],
 
 
 def _log_renames(log: int) -> None:
-    """Write the target of every rename of this process to a file, and whether its source had been synced.
+    """Write the target of every rename or link of this process to a file, and whether its source had been synced.
 
     The rename whose number, counted from 0, is in the environment as ``FAILING`` fails.
     """
@@ -108,7 +108,7 @@ def _log_renames(log: int) -> None:
 
         return renaming
 
-    os.fsync, os.rename, os.replace = fsync, logged(os.rename), logged(os.replace)
+    os.fsync, os.rename, os.replace, os.link = fsync, logged(os.rename), logged(os.replace), logged(os.link)
 
 
 def _named(log: Path) -> dict[str, bool]:

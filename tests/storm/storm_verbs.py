@@ -83,7 +83,7 @@ VERBS = {
     "open": Verb("share open {world}/run.zip --out {out}/run", reads="run.zip", goes_on=False),
     "board add": Verb("board add {world}/run --out {out}", reads="run"),
     "watch": Verb("audit watch {out}/series {world}/other -q", begins_with="series run"),
-    "dossier": Verb("audit dossier {world}/other --no-pictures --out {out}/dossier", reads="other"),
+    "dossier": Verb("audit dossier {world}/other --no-pictures --out {out}/dossier", reads="other", goes_on=False),
     "board check": Verb("board check {world}/board", reads="board"),
     "board build": Verb("board build {world}/board --workers 1 --out {out}", reads="board"),
     "verify": Verb(f"share verify {{world}}/board --data {DATA} --rows 6 --seed 1 --out {{out}}/compared.csv -q",

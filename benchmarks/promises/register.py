@@ -29,7 +29,7 @@ PAGES = {
     "sample-size": ("sequential",),
     "scores": ("robustness-score",),
     "tasks": ("objects", "questions", "segmentation", "mining", "embedding"),
-    "verdict": ("holds",),
+    "verdict": ("holds", "worst-background"),
 }
 """Page of docs/statistics → its topics with other names. Names of simulations, and so their seeds, have the topic."""
 PAGE_OF = {topic: page for page, topics in PAGES.items() for topic in topics}
@@ -462,7 +462,17 @@ COUNTS: Settings = {
        for name, (words, donors) in SHARED.items()},
 }  # fmt: skip
 
-
+WORST_OF: Settings = {
+    "alike": ("120 images, 9 backgrounds of like difficulty", {"backgrounds": 9}),
+    "unlike": ("120 images, 9 backgrounds of unlike difficulty", {"backgrounds": 9, "unlike": 0.04}),
+    "unlike-20": ("240 images of 8 classes, 20 backgrounds of unlike difficulty",
+                  {"backgrounds": 20, "unlike": 0.04, "photos": 240, "classes": 8}),
+    "loss": ("120 images, 9 backgrounds of unlike difficulty, 5 points lost on other classes'",
+             {"backgrounds": 9, "unlike": 0.04, "loss": 0.05}),
+}  # fmt: skip
+RARE: Settings = {
+    "rare": ("120 images, 9 backgrounds, one in twenty fools half of the objects", {"backgrounds": 9, "fooling": 0.05}),
+}
 EMBEDDINGS: Settings = {
     f"{name}-{width}": (
         f"{objects} objects on {backgrounds} backgrounds, shares {shares}, {width} dimensions",
@@ -543,6 +553,14 @@ def _register() -> Iterator[Promise]:
     text = "The permutation test declares a model that predicts at random better than chance in 3–7 %"
     chance: Settings = {"permuted": ("150 images of 6 classes, answers unrelated to them", {})}
     yield from _rows("holds", text, "rejects", 0.03, 0.07, answers.permuted, 6_000, chance)
+
+    text = "Its intervals cover in 93–100 %"
+    yield from _rows("worst-background", text, "covers", 0.93, 1.0, answers.worst_background, 400, WORST_OF)
+    text = "where the class of the background costs nothing, they are above 0 in at most 4 %"
+    nothing = {name: data for name, data in (WORST_OF | RARE).items() if not data[1].get("loss")}
+    yield from _rows("worst-background", text, "alarm", 0.0, 0.04, answers.worst_background, 400, nothing)
+    text = "If one background in twenty fools half of the objects, they cover in only 70–90 %"
+    yield from _rows("worst-background", text, "covers", 0.7, 0.9, answers.worst_background, 400, RARE)
 
     looks: Settings = {
         "margin": (

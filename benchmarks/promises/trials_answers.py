@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import mannwhitneyu, norm
 
 from holdfast.stats.core.cells import accuracies, exact, stratified_rows, wilson
@@ -13,6 +14,8 @@ from holdfast.stats.effects.drops import Pairs, corrected_resampled_interval, ef
 from holdfast.stats.effects.score_spread import Spread, design_of, score_influence
 from holdfast.stats.effects.sequential import ALPHA, log_capital, simulated_decisions
 from holdfast.stats.effects.verdict import permuted_excess
+from holdfast.stats.effects.worst_background import OTHER, SAME
+from holdfast.stats.effects.worst_background import worst_background as worst_background_curve
 from holdfast.stats.models.ranks import rank_ranges
 from promises.promise import Counted, tally
 from promises.worlds import answers_world
@@ -245,3 +248,46 @@ def auroc(rng: np.random.Generator, draws: int, *, truth: float, n: int, others:
     areas = mannwhitneyu(ours, theirs, axis=1).statistic / (n * others)
     ends = np.array([auroc_interval(float(area), n, others) for area in areas])
     return {"covers": _hits(_covers(ends[:, 0], ends[:, 1], truth))}
+
+
+def worst_background(
+    rng: np.random.Generator,
+    draws: int,
+    *,
+    backgrounds: int,
+    loss: float = 0.0,
+    unlike: float = 0.0,
+    fooling: float = 0.0,
+    photos: int = 120,
+    classes: int = 12,
+) -> Counted:
+    """Each object on backgrounds that others share, right on 96 % of its class's, on ``loss`` less of the others.
+
+    ``unlike``: backgrounds of both kinds are harder or easier by up to so much; ``fooling``: so many of both fool half
+    of the objects. A tenth of the objects are never right.
+    """
+    label = np.arange(photos) % classes
+    rows = []
+    for _ in range(draws):
+        never = rng.random(photos) < 0.1
+        frames = []
+        for side, base in zip((OTHER, SAME), (0.96 - loss, 0.96), strict=True):
+            shared = backgrounds + -(-backgrounds // (classes - 1))  # classes take turns; an object skips its own
+            turns = [[d for d in range(shared) if d % classes != own][:backgrounds] for own in range(classes)]
+            donor = np.array(turns if side == OTHER else np.arange(classes * backgrounds).reshape(classes, -1))[label]
+            hard = rng.uniform(-unlike, unlike, classes * backgrounds + shared)
+            hard = np.where(rng.random(len(hard)) < fooling, base / 2, hard)[donor]
+            right = (rng.random(donor.shape) < base - hard) & ~never[:, None]
+            image = np.repeat(np.arange(photos), backgrounds)
+            frames.append(pd.DataFrame({
+                "condition": side, "sample_id": image, "donor_id": donor.ravel(), "correct": right.ravel(),
+            }))  # fmt: skip
+        table = pd.concat(frames).assign(model="m", fold=-1, donor_label="", status="ok")
+        table = table.assign(source_id=table["sample_id"], label=label[table["sample_id"]])
+        found = worst_background_curve(table, resamples=1000).set_index("backgrounds")
+        row = {}
+        for name, k in (("covers", backgrounds), ("half_covers", max(1, backgrounds // 2))):
+            truth = 0.9 * (0.96**k - (0.96 - loss) ** k) * (1 - fooling / 2) ** k
+            row[name] = _covers(*found.loc[k, ["effect_low", "effect_high"]], truth)
+        rows.append(row | {"alarm": float(found["effect_low"].iloc[-1]) > 0})
+    return tally(rows)

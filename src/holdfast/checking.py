@@ -99,6 +99,7 @@ def check(
     class_names: Sequence[str] | str | None = None,
     boxes: str | None = None,
     images: str | None = None,
+    also: str = "",
     stop: Literal["never", "when-decided"] = "never",
     budget: str = "",
     on_look: Callable[[str], None] = noted,
@@ -121,6 +122,7 @@ def check(
         class_names: for a model given as an object: the names of its outputs, in order, or ``imagenet``.
         boxes: for a detector: a COCO file, a CSV, or a folder of YOLO or VOC files with the boxes of the images.
         images: for a detector: folder of the images that a COCO file or a CSV names.
+        also: further conditions for the report, such as ``worst_background``.
         stop: ``when-decided`` asks in rounds, only the conditions that the verdict rests on, and stops as soon as the
             verdict is sure, by intervals that hold whenever one stops; ``never`` asks everything.
         budget: stop at the latest after this much: 300 (answers), 10min, 90s, or 5@0.002 (money @ price of an answer).
@@ -155,7 +157,7 @@ def check(
         photos, classes = live.write_data(photos, Path(out), class_names or ())
     names = live.model_names(model, classes, transform=transform, class_names=class_names)
     model = model if live.is_name(model) else names[0]
-    in_rounds = _asks_in_rounds(model, stop, budget, boxed=bool(boxes or images))
+    in_rounds = _asks_in_rounds(model, stop, budget, also, boxed=bool(boxes or images))
     if is_detector(model):
         chosen = {"boxes": boxes, "images": images, "masks": masks, "labels": labels, "limit": limit, "device": device}
         return _check_detector(model, photos, out, chosen, progress)
@@ -169,6 +171,7 @@ def check(
     spec = EvaluateSpec(photos, masks=masks, limit=limit, models=(model,), labels=labels, device=device)
     masking = MaskSpec(photos, masks=masks, limit=limit, annotator=annotator, keep=True, workers=workers)
     if not in_rounds:
+        spec = replace(spec, scenarios=f"all,{also}".rstrip(","))
         return _check_all(spec, folder, collection, masking, outcome, progress, on_look)
     early = check_in_rounds(
         spec, folder / f"{plain_file_name(model)}-rounds", collection, masks=masking, mask_folder=folder / "masks",
@@ -177,13 +180,19 @@ def check(
     return _answer_early(early, collection, outcome, masking.annotator, folder / "masks", progress)
 
 
-def _asks_in_rounds(model: str, stop: str, budget: str, *, boxed: bool) -> bool:
+def _asks_in_rounds(model: str, stop: str, budget: str, also: str, *, boxed: bool) -> bool:
     """Return whether a check asks in rounds; a UserError if its options do not go together."""
     in_rounds = stop == "when-decided" or bool(budget)
     if stop not in ("never", "when-decided"):
         raise UserError(f"stop must be never or when-decided, not {stop!r}")
     if in_rounds and is_detector(model):
         raise UserError("a check of a detector asks everything; leave --stop and --budget out")
+    if also and (in_rounds or is_detector(model)):
+        raise UserError(
+            "--also is for a check of a classifier that asks everything; leave it, or --stop and --budget, out"
+        )
+    if also:
+        parse_conditions(also)
     if boxed and not is_detector(model):
         raise UserError(f"--boxes and --images are for detectors; {model} classifies images")
     return in_rounds
@@ -216,7 +225,7 @@ def _check_all(
     unmasked = sum(sample.mask is None for sample in collection.samples)
     if timed.seconds:
         row = api.Results(originals.run.of_samples(here)).accuracy(outcome=outcome).to_dict("records")[0]
-        on_look(first_line(row, timed.seconds, len(parse_conditions("all")) - 1, unmasked))
+        on_look(first_line(row, timed.seconds, len(parse_conditions(spec.scenarios)) - 1, unmasked))
     made_masks = None
     if unmasked:
         rows = api.mask(spec=masking, out=folder / "masks", progress=progress)
@@ -224,7 +233,7 @@ def _check_all(
     if timed.seconds:
         first = api.evaluate(spec=replace(spec, scenarios=",".join(NEEDED)), out=run, progress=progress)
         on_look(first_verdict(_verdict(api.Results(first.run.of_samples(here)).counts, name, outcome)))
-    whole = api.evaluate(spec=replace(spec, scenarios="all"), out=run, progress=progress)
+    whole = api.evaluate(spec=spec, out=run, progress=progress)
     results = api.Results(whole.run.of_samples(here))  # the run may have rows of more images, or of images that went
     verdict = _verdict(results.counts, name, outcome)
     sure = _sure_verdict(results, made_masks, name, outcome) if made_masks and made_masks.doubtful else None

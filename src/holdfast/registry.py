@@ -337,6 +337,8 @@ _ORACLES = (
 _MEASURES = (
     ("accuracy", "measures:ACCURACY", "accuracy per model and condition"),
     ("drops", "measures:DROPS", "accuracy that each condition costs each model, on the same images"),
+    ("worst-background", "effects.worst_background:WORST", "accuracy on the worst of k backgrounds, and the control"),
+    ("fooling-backgrounds", "effects.worst_background:FOOLING", "backgrounds on which most objects are wrong"),
 )
 _SECTIONS = (  # in the order of the page
     ("verdict", "static.front:VERDICT", "what the models rely on, the first screen"),
@@ -349,6 +351,7 @@ _SECTIONS = (  # in the order of the page
     ("concepts", "static.concepts:CONCEPTS", "on which kinds of background models fail"),
     ("shape", "static.families:SHAPE", "shape against texture"),
     ("corruptions", "static.corruptions:CORRUPTION_ERRORS", "common corruptions"),
+    ("worst-background", "static.worst_background:WORST_BACKGROUND", "the worst of several backgrounds"),
     ("failure-points", "static.corruptions:FAILURE_POINTS", "severities at which predictions first fail"),
     ("comparison", "static.comparison:COMPARISON", "paired comparison of models"),
     ("regression", "static.comparison:REGRESSION", "accuracy by model, scenario and class"),

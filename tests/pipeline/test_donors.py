@@ -109,3 +109,33 @@ def test_donors_drawn_from_keys_cost_little_beside_donors_dealt_out_evenly(lende
         even = max(len(photos) / lenders, 1)
         widths.append(np.sqrt((1 + ((loads**2).sum() / len(photos) - 1) * 0.1) / (1 + (even - 1) * 0.1)))
     assert 1 <= np.mean(widths) <= 1 + narrower
+
+
+def shared_by(collection: list[Sample], *, same_class: bool, most: int = 4) -> list[list[str]]:
+    pool = DonorPool(collection)
+    return [[each.sample_id for each in pool.in_turns(one, 3, same_class=same_class)][:most] for one in collection]
+
+
+def test_all_samples_share_one_order_of_donors_and_skip_their_own_class_or_themselves() -> None:
+    labels = "aaabbbccc"
+    collection = [Sample(f"{label}/{n}", label, Counted(n), Corner()) for n, label in enumerate(labels)]
+    lent = shared_by(collection, same_class=False)
+    assert all(len(set(own)) == 4 and not any(name[0] == label for name in own)
+               for own, label in zip(lent, labels, strict=True))  # fmt: skip
+    assert lent[0] == lent[1] and len({name for own in lent for name in own}) == 6  # the first two of each class
+    own_class = shared_by(collection, same_class=True)
+    assert [sorted(own) for own in own_class[:2]] == [["a/1", "a/2"], ["a/0", "a/2"]]
+    assert own_class[0][0] == own_class[1][0] or "a/0" in own_class[1][:1] or "a/1" in own_class[0][:1]
+    assert shared_by(collection[::-1], same_class=False)[::-1] != shared_by(collection, same_class=True)
+
+
+def test_a_sample_whose_class_has_too_few_images_is_rejected_with_the_reason() -> None:
+    collection = samples(4)
+    made = render_conditions(
+        collection[0], parse_conditions("same_class_sweep@draw_2"), DonorPool(collection), seed=3,
+        max_pixels=DEFAULT_MAX_PIXELS,
+    )  # fmt: skip
+    (one,) = made
+    assert (
+        one.status == "rejected" and one.error == "a has 1 other images that lend a background, so there is no draw 2"
+    )

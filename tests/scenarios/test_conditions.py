@@ -36,6 +36,22 @@ def test_the_grammar():
     assert names("blur_object@severity_3") == names("blur_object@3")
 
 
+def test_the_worst_of_several_backgrounds_is_as_many_draws_of_two_kinds():
+    assert len(names("worst_background")) == 40
+    few = names("worst_background?count=2")
+    assert few == [f"{name}@draw_{draw}" for name in ("background_sweep", "same_class_sweep") for draw in (1, 2)]
+    assert parse_conditions("background_sweep@draw_2")[0] == parse_conditions("worst_background?count=2")[1]
+    assert not {"background_sweep", "same_class_sweep"} & set(names("all"))
+    with pytest.raises(UserError, match="count is a whole number from 1 to 100, not 0"):
+        parse_conditions("worst_background?count=0")
+    with pytest.raises(UserError, match="count is a whole number from 1 to 100, not many"):
+        parse_conditions("worst_background?count=many")
+    with pytest.raises(UserError, match="draw of background_sweep is at most 100, not 101"):
+        parse_conditions("background_sweep@draw_101")
+    with pytest.raises(UserError, match="sets parameters for a group"):
+        parse_conditions("worst_background?feather=2")
+
+
 def test_options_win_over_the_variant_and_over_feather():
     condition = parse_conditions("blur_background@released?sigma=9&feather=1", feather=4)[0]
     assert condition.parameters == {"sigma": 9.0, "radius": 7, "feather": 1.0}

@@ -59,6 +59,9 @@ def check(
     images: Annotated[
         Path | None, Option(help="For a detector: folder of the images that a list of boxes names.")
     ] = None,
+    also: Annotated[
+        str, Option(metavar="SCENARIOS", show_default=False, help="Further conditions, such as worst_background.")
+    ] = "",
     stop: Stop = "never",
     budget: Annotated[
         str,
@@ -80,7 +83,7 @@ def check(
             model, photos, out=out, masks=None if masks is None else str(masks), limit=limit, device=device,
             labels=None if labels is None else str(labels), outcome=outcome, workers=0,
             boxes=None if boxes is None else str(boxes), images=None if images is None else str(images),
-            stop=stop, budget=budget, on_look=typer.echo if early or not quiet else str,
+            also=also, stop=stop, budget=budget, on_look=typer.echo if early or not quiet else str,
             progress=progress,
         )  # fmt: skip
     for line in answer.lines:

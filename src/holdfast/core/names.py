@@ -205,6 +205,9 @@ PLAIN_VARIANTS = ("paper", "as_stored", "")  # variants that a condition's name 
 WITHOUT_OBJECT = ("only_background", "silhouette", "no_fg", "only_bg_b")
 """Scenarios that take the object out of the image (the last two are ImageNet-9's); averages leave them out."""
 
+SWEEPS = ("background_sweep", "same_class_sweep")
+"""Scenarios that put each object on many backgrounds: of other classes, and of its own. They are reported together."""
+
 Key = tuple[str, str | None, str | None]  # the columns ``condition``, ``variant`` and ``parameters`` of a row
 
 

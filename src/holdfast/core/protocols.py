@@ -21,10 +21,11 @@ class Context(Protocol):
 
     label: str
 
-    def donor(self, *, same_class: bool) -> Donor:
+    def donor(self, *, same_class: bool, draw: int = 0) -> Donor:
         """Return another image of the collection or of ``--backgrounds``; raises SampleError if there is none.
 
         Every scenario that asks with the same ``same_class`` gets the same donor for an image: they stay comparable.
+        From 1 on, ``draw`` is a place in a list that all images share; an image skips donors that are not for it.
         """
 
     def shared(self, number: int) -> Donor:

@@ -9,6 +9,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.errors import SampleError, UserError
+from holdfast.core.errors import RejectedError, SampleError, UserError
 from holdfast.core.fingerprint import canonical_json, fingerprint, generator
 from holdfast.core.places import address, listing, place
 from holdfast.core.types import DEFAULT_MAX_PIXELS, ORIGINAL, Donor, Image, ImageSource, Mask, Rendered, Sample
 from holdfast.data.images import IMAGE_SUFFIXES, FileImage
 from holdfast.data.native import NativeImage
+from holdfast.scenarios.base.definition import DRAW
 
 if TYPE_CHECKING:
     from holdfast.pipeline.generate.tools import Tools
 
 CACHE_BYTES = 256 * 2**20
+MOST_SHARED = int(DRAW.maximum or 0)
 
 PACKED_ABOVE = 1000  # samples of a pool that travels to other processes as it is; a larger one is packed for them
 Decoded = tuple[Image, Mask | None, str]  # A sample's image, its mask, and why there is no mask where one was promised
@@ -98,12 +101,17 @@ class DonorPool:
         self._cache: OrderedDict[str, Decoded] = OrderedDict()
         self._cached_bytes = 0
         self._lock = threading.Lock()
+        self._turns: dict[int, dict[str | None, list[Sample]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         samples = self.samples
         if isinstance(samples, list) and len(samples) > PACKED_ABOVE and len(pickle.dumps(samples[0])) <= _LIGHT:
             samples = self._packed = self._packed or _Packed(samples)  # once for all workers
-        mine = {key: value for key, value in self.__dict__.items() if key not in ("_cache", "_cached_bytes", "_lock")}
+        mine = {
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("_cache", "_cached_bytes", "_lock", "_turns")
+        }
         return mine | {"samples": samples, "_packed": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -161,6 +169,31 @@ class DonorPool:
             own = self._by_class[self._first_of[code] : self._first_of[code + 1]] if code >= 0 else self._by_class[:0]
             return np.asarray(rng.permutation(own))
         return np.asarray(rng.permutation(np.flatnonzero(self._codes != code)))
+
+    def in_turns(self, borrower: Sample, seed: int, *, same_class: bool) -> list[Sample]:
+        """Return the first donors of an order that all samples share, without those that are not for this one."""
+        if same_class and self._kin is not None:
+            return self._kin.in_turns(borrower, seed, same_class=True)
+        lenders = self._in_turns(seed, borrower.label if same_class else None)
+        fitting = (each for each in lenders if same_class or each.label != borrower.label)
+        return list(islice((each for each in fitting if each.source_id != borrower.source_id), MOST_SHARED))
+
+    def _in_turns(self, seed: int, label: str | None) -> list[Sample]:
+        """Return samples of one class in a random order, or of all classes in turn; of an original only one."""
+        # All samples are lent nearly the same donors, because the first that they are lent are of as many classes.
+        with self._lock:
+            if seed not in self._turns:
+                of_class: dict[str | None, list[Sample]] = {}
+                for name, code in self._code_of.items():
+                    own = self._by_class[self._first_of[code] : self._first_of[code + 1]]
+                    order = generator(seed, "shared backgrounds", name).permutation(len(own))[: 2 * MOST_SHARED]
+                    each = {sample.source_id: sample for sample in (self.samples[int(own[at])] for at in order)}
+                    of_class[name] = list(each.values())
+                names = list(self._code_of)
+                groups = [of_class[names[at]] for at in generator(seed, "shared classes").permutation(len(names))]
+                of_class[None] = [each for turn in zip_longest(*groups) for each in turn if each is not None]
+                self._turns[seed] = of_class
+            return self._turns[seed].get(label, [])
 
     def load(self, sample: Sample) -> Decoded:
         """Decode as ``load_sample`` does, and remember samples of the pool; no one may write into what it returns."""
@@ -243,8 +276,10 @@ class SampleContext:
         self.label = self.sample.label
         self._memory: dict[object, Any] = {}
 
-    def donor(self, *, same_class: bool) -> Donor:
-        """Return a donor, drawn from the sample's key alone, whatever the variant or the feather."""
+    def donor(self, *, same_class: bool, draw: int = 0) -> Donor:
+        """Return a donor, drawn from the sample's key alone, whatever the variant or the feather; see Context."""
+        if draw:
+            return self._shared(draw, same_class)
         return self.pool.draw(self.sample, donor_draws(self.seed, self.sample, same_class), same_class=same_class)
 
     def shared(self, number: int) -> Donor:
@@ -258,6 +293,19 @@ class SampleContext:
         if no_mask:
             raise SampleError(f"{lender.sample_id} cannot lend its background: {no_mask}")
         return Donor(lender.sample_id, lender.label, image, mask)
+
+    def _shared(self, draw: int, same_class: bool) -> Donor:
+        pool, sample = self.pool, self.sample
+        donors = self.memo(("shared", same_class), lambda: pool.in_turns(sample, self.seed, same_class=same_class))
+        if draw > len(donors):
+            whose = f"{sample.label} has" if same_class else "other classes have"
+            raise RejectedError(
+                f"{whose} {len(donors)} other images that lend a background, so there is no draw {draw}"
+            )
+        image, mask, no_mask = pool.load(donors[draw - 1])
+        if no_mask or not _same_meaning(sample.image, donors[draw - 1].image):
+            raise SampleError(no_mask or f"{donors[draw - 1].sample_id} has other units and cannot lend its background")
+        return Donor(donors[draw - 1].sample_id, donors[draw - 1].label, image, mask)
 
     def paint(self, image: Image, mask: Mask) -> Rendered:
         """Return new surroundings, painted once per sample."""

@@ -16,7 +16,7 @@ from holdfast.scenarios.base.rendering import render
 
 # isort: off
 from holdfast.scenarios import blur, colour, background, attack, industrial  # noqa: F401
-from holdfast.scenarios import corruptions, one_object, stylised  # noqa: F401
+from holdfast.scenarios import corruptions, one_object, stylised, sweep  # noqa: F401
 # isort: on
 
 __all__ = [

@@ -11,10 +11,12 @@ import pyarrow as pa
 from holdfast import registry
 from holdfast.core.lazy import pd
 from holdfast.core.measures import Measure, Shown
+from holdfast.core.names import SWEEPS
 from holdfast.core.schema import PREDICTIONS
 
 _IMAGES, _CLASSES = 24, ("anchor", "bell", "cup")
 _CONDITIONS = ("original", "greyscale", "random_background", "same_class_background", "only_background")
+_SHOWN = (*((name, "paper") for name in _CONDITIONS), *((name, f"draw_{draw}") for name in SWEEPS for draw in (1, 2)))
 
 
 def check_measure(name: str, rows: pd.DataFrame | None = None) -> None:
@@ -90,23 +92,24 @@ def _assert_same(measure: Measure, first: pd.DataFrame, other: pd.DataFrame, wha
 
 
 def made_rows() -> pd.DataFrame:
-    """Return predictions of two made-up classifiers under five conditions, with all columns of the one table."""
+    """Return predictions of two made-up classifiers under seven conditions, with all columns of the one table."""
     generator = np.random.default_rng(0)
     rows: list[dict[str, Any]] = []
     for model, right in (("good", 0.9), ("poor", 0.6)):
-        for place, condition in enumerate(_CONDITIONS):
+        for place, (condition, variant) in enumerate(_SHOWN):
             for image in range(_IMAGES):
                 label, donor = _CLASSES[image % 3], _CLASSES[(image + 1) % 3]
-                correct = bool(generator.random() < right - 0.1 * place)
+                correct = bool(generator.random() < right - 0.1 * (place % 5))
                 said = label if correct else donor
                 rows.append({
-                    "row_id": f"{model}-{condition}-{image}", "task": "classify", "kind": "static", "dataset": "made",
-                    "sample_id": f"{image}", "source_id": f"{image}", "condition": condition, "variant": "paper",
+                    "row_id": f"{model}-{condition}-{variant}-{image}", "task": "classify", "kind": "static",
+                    "dataset": "made",
+                    "sample_id": f"{image}", "source_id": f"{image}", "condition": condition, "variant": variant,
                     "parameters": "{}", "seed": 0, "fold": -1, "trained_on": "", "model": model,
                     "label": label, "prediction": said, "prediction_restricted": said, "correct": correct,
                     "correct_restricted": correct,
-                    "confidence": 0.8, "donor_id": f"{image + 1}", "donor_label": donor, "status": "ok",
-                    "image_sha256": f"{condition}-{image}",
+                    "confidence": 0.8, "donor_id": f"{image + 1 + place}", "donor_label": donor, "status": "ok",
+                    "image_sha256": f"{condition}-{variant}-{image}",
                 })  # fmt: skip
     whole = [{name: row.get(name) for name in PREDICTIONS.names} for row in rows]
     table: pd.DataFrame = pa.Table.from_pylist(whole, schema=PREDICTIONS).to_pandas()

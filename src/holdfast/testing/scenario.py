@@ -27,13 +27,13 @@ class MemoryContext:
         self._memo: dict[Hashable, Any] = {}
         self.asked: set[tuple[str, str | bool]] = set()  # fields of ``Scenario``, and the values to declare there
 
-    def donor(self, *, same_class: bool) -> Donor:
-        """Return one of the donors of the same class or of another, by ``seed``; SampleError if there is none."""
+    def donor(self, *, same_class: bool, draw: int = 0) -> Donor:
+        """Return one of the donors of the same class or of another, by ``seed`` and ``draw``, or SampleError."""
         self.asked.add(("donor", "same_class" if same_class else "other_class"))
         fitting = [donor for donor in self._donors if (donor.label == self.label) is same_class]
         if not fitting:
             raise SampleError(f"there is no donor of {'the same' if same_class else 'another'} class")
-        return fitting[self._seed % len(fitting)]
+        return fitting[(self._seed + draw) % len(fitting)]
 
     def shared(self, number: int) -> Donor:
         """Return one of the donors by its number and ``seed``; SampleError if there is none."""

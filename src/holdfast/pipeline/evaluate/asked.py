@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.core.errors import UserError
-from holdfast.core.names import parse_name
+from holdfast.core.names import SWEEPS, parse_name
+from holdfast.core.types import ORIGINAL
+from holdfast.pipeline.samples import Prepared
 from holdfast.pipeline.specs import EvaluateSpec
 from holdfast.scenarios import Condition
+from holdfast.scenarios.base.definition import DRAW
 from holdfast.store import Run
 
 _OPTIONS = {"fast": "fast", "search": "search", "protocol": "protocol", "expect_accuracy": "expect-accuracy",
@@ -32,6 +35,26 @@ def asked_features(spec: EvaluateSpec, conditions: Sequence[Condition]) -> dict[
         if any(option.startswith("adapt") for option in parse_name(name, tagged=False).options):
             asked["adaptation"] = name
     return asked
+
+
+def fewer_draws(conditions: Sequence[Condition], prepared: Prepared, seed: int) -> tuple[list[Condition], str]:
+    """Return the conditions without draws that a tenth of the images lack donors for, and a note about these."""
+    swept = [condition for condition in conditions if condition.scenario in SWEEPS]
+    if not swept:
+        return list(conditions), ""
+    of_class = {sample.label: sample for sample in prepared.collection.samples if sample.condition == ORIGINAL}
+    sides = {condition.definition.donor == "same_class" for condition in swept}
+    lent = {
+        label: min(len(prepared.pool.in_turns(sample, seed, same_class=side)) for side in sides)
+        for label, sample in of_class.items()
+    }
+    least = sorted(lent[each.label] for each in prepared.collection.samples if each.label in lent)
+    wanted, most = max(int(condition.parameters[DRAW.name]) for condition in swept), least[len(least) // 10]
+    why = f"a tenth of the images have only {most} others to lend backgrounds (of their own class, and of others)"
+    if most < 2:
+        raise UserError(f"the worst of several backgrounds needs 3 or more images of each class, and {why}")
+    kept = [each for each in conditions if each not in swept or int(each.parameters[DRAW.name]) <= most]
+    return kept, f"{most} backgrounds for each object instead of {wanted}, because {why}" if most < wanted else ""
 
 
 def check_together(spec: EvaluateSpec, out: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.core.tasks import Task
 from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor
 from holdfast.pipeline.classifiers import EvaluateSpec
+from holdfast.pipeline.evaluate.asked import fewer_draws
 from holdfast.pipeline.evaluate.worker import Evaluation, Loaded, load_tested
 from holdfast.pipeline.evaluation_rows import EvaluationIds, Part, Portion
 from holdfast.pipeline.generate.backgrounds import Painter, load_painter
@@ -89,6 +90,8 @@ class Evaluating:
         parameters = {each.model.name: each.parameters for each in self.tested if each.parameters}
         before = self.before.get("model_parameters", {})
         prepared = self.prepared
+        self.conditions, note = fewer_draws(self.conditions, prepared, self.spec.seed)
+        self.summary.notes += [note] if note else []
         recorded = recorded_spec(
             self.spec, "evaluate", prepared.collection, task=self.task.name, model_names=names,
             model_parameters=before | parameters, **facts, **self.facts(),

@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 
 from holdfast import registry
 from holdfast.core.lazy import pd
+from holdfast.core.names import SWEEPS
 from holdfast.core.types import ORIGINAL
 from holdfast.reports.page.evidence import (
     Analysis,
@@ -38,6 +39,7 @@ T = TypeVar("T")
 LAST = ("errors", "run")  # the sections at the end of every report
 
 _WALKED = ds.field("kind") == DYNAMIC
+_SWEPT = ds.field("condition").isin(list(SWEEPS)) & (ds.field("task") == "classify")
 NO_FAILURE = _WALKED & (
     (ds.field("status") == "rejected") | ((ds.field("condition") == RANDOM_WALK) & (ds.field("status") == "skipped"))
 )  # Walks that the oracle rejected at once, and the random walks that these lack: outcomes, not errors
@@ -97,10 +99,11 @@ class ReportEvidence:
 
     @cached_property
     def static(self) -> ReportRows:
-        """The rows without latent walks; these differ per image, so they share no average."""
-        if "walks" not in self.tasks:
+        """The rows without latent walks and sweeps: those share no average with others, these have their section."""
+        if "walks" not in self.tasks and not self.rows.dataset.count_rows(filter=_SWEPT):
             return self.rows
-        return ReportRows(self.rows.runs_with(~_WALKED), self.rows.dataset.filter(~_WALKED))
+        chosen = ~(_WALKED | _SWEPT)
+        return ReportRows(self.rows.runs_with(chosen), self.rows.dataset.filter(chosen))
 
     def measure(self, name: str) -> pd.DataFrame:
         """Return the table of a registered measure; UserError if it cannot be computed."""

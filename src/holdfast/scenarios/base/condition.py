@@ -14,7 +14,7 @@ from holdfast.core.errors import UserError
 from holdfast.core.fingerprint import canonical_json
 from holdfast.core.names import Name, condition_name, parse_name, split_list, unknown
 from holdfast.core.types import Families
-from holdfast.scenarios.base.definition import FEATHER, PAPER, Scenario, Value
+from holdfast.scenarios.base.definition import DRAW, FEATHER, PAPER, Scenario, Value
 
 FAMILIES = ("blur", "colour", "light", "cutout", "background", "generated")
 """Families of scenarios: the first five group static scenarios, ``generated`` has one scenario."""
@@ -25,8 +25,18 @@ XIMAGENET12_FAMILIES = {
 }  # fmt: skip
 """Our family → that of XIMAGENET-12's six; the other two, segmented and transparent, are scenarios of ``cutout``."""
 
-GROUPS = ("static", "diagnostic", "all", "industrial", "corruptions", "attacks", "objects", *FAMILIES[:5])
-"""Groups of scenarios. ``all`` means the first two; the next four answer other questions or take long."""
+GROUPS = (
+    "static",
+    "diagnostic",
+    "all",
+    "industrial",
+    "corruptions",
+    "attacks",
+    "objects",
+    "worst_background",
+    *FAMILIES[:5],
+)
+"""Groups of scenarios. ``all`` means the first two; the next five answer other questions or take long."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +108,16 @@ def make_condition(
 
 
 MOST_COUNTED = 100  # conditions that ``?count=`` makes
+DRAWS = 20  # without it, backgrounds of ``worst_background``
 
 
 def parse_conditions(text: str, *, feather: float = 0.0) -> list[Condition]:
     """Read ``static,blur_background@released,blur_background@3,random_background@moved,blur_background?sigma=5``.
 
     Groups are ``static`` (original and the twelve), ``diagnostic``, ``all`` of these, ``industrial``, ``corruptions``,
-    ``attacks``, ``objects``, and the families of static scenarios (``blur``, ``colour`` …); with a tag, a group means
-    those of its scenarios that have that variant or severity. What is named twice counts once; the order is the
-    reader's.
+    ``attacks``, ``objects``, ``worst_background`` (which takes ``?count=20``), and the families of static scenarios
+    (``blur``, ``colour`` …); with a tag, a group means those of its scenarios that have that variant or severity. What
+    is named twice counts once; the order is the reader's.
 
     Args:
         text: Groups and scenarios, separated by commas.
@@ -149,7 +160,9 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
         raise UserError(f"scenarios read name@variant?parameter=value, which {text!r} does not")
     group = {"color": "colour"}.get(_plain(parsed.name), _plain(parsed.name))
     if group in GROUPS:
-        if parsed.options:
+        options = dict(parsed.options)
+        count = _count(text, options) if group == "worst_background" else 0
+        if options:
             raise UserError(f"{text!r} sets parameters for a group; set them for a scenario by its name")
         # Scenarios behind entry points are not loaded yet, and belong to no group until they are named.
         loaded = [entry.target for entry in registry.scenarios.entries() if isinstance(entry.target, Scenario)]
@@ -158,7 +171,8 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
             members = [each for each in members if tag in each.variants or _severity(tag) in each.severities]
         if not members:
             raise UserError(f"no scenario of {group} has variant or severity {parsed.tag!r}; see holdfast ls scenarios")
-        return [make_condition(scenario, parsed.tag, feather=feather) for scenario in members]
+        tags = [f"draw_{draw}" for draw in range(1, count + 1)] or [parsed.tag]
+        return [make_condition(scenario, tag, feather=feather) for scenario in members for tag in tags]
     if parsed.name not in registry.scenarios and group not in registry.scenarios:
         known = [*registry.scenarios, *registry.scenarios.aliases(), *GROUPS]
         raise unknown(registry.scenarios.kind, parsed.name, known)
@@ -166,11 +180,17 @@ def _parse_one(text: str, feather: float) -> list[Condition]:
     options = _typed(parsed, scenario)
     if not scenario.counts or "count" not in options:
         return [make_condition(scenario, parsed.tag, options, feather=feather)]
-    count = options.pop("count")
-    if type(count) is not int or not 1 <= count <= MOST_COUNTED:
-        raise UserError(f"{text}: count is a whole number from 1 to {MOST_COUNTED}, not {count}")
+    count = _count(text, options)
     numbered = ({scenario.counts: number} for number in range(1, count + 1))
     return [make_condition(scenario, parsed.tag, options | each, feather=feather) for each in numbered]
+
+
+def _count(text: str, options: dict[str, Any]) -> int:
+    """Take ``count`` out of the options of a name and return it."""
+    count = options.pop("count", DRAWS)
+    if type(count) is not int or not 1 <= count <= MOST_COUNTED:
+        raise UserError(f"{text}: count is a whole number from 1 to {MOST_COUNTED}, not {count}")
+    return count
 
 
 def _typed(parsed: Name, scenario: Scenario) -> dict[str, Any]:
@@ -242,6 +262,8 @@ def _variant(definition: Scenario, tag: str) -> tuple[str, Mapping[str, Value]]:
     severity = _severity(name)
     if severity is not None and severity in definition.severities:
         return f"severity_{severity}", definition.severities[severity]
+    if DRAW in definition.parameters and (drawn := re.fullmatch(r"(?:draw_)?([0-9]{1,3})", name)):
+        return f"draw_{int(drawn[1])}", {DRAW.name: int(drawn[1])}
     known = ", ".join(definition.variants)
     strengths = "severities 1 to 5" if definition.severities else "no severities"
     raise UserError(f"scenario {definition.id} has no variant {name!r}; it has {known} and {strengths}")

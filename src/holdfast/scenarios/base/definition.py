@@ -18,7 +18,7 @@ from holdfast.scenarios.base.compositing import composite
 
 Value = bool | int | float | str
 Leaves = Literal["foreground", "background", "nothing", "everything"]
-Group = Literal["static", "diagnostic", "industrial", "corruptions", "attacks", "objects", ""]
+Group = Literal["static", "diagnostic", "industrial", "corruptions", "attacks", "objects", "worst_background", ""]
 
 PAPER = "paper"
 """The variant that every scenario has: its defaults."""
@@ -55,6 +55,8 @@ class Parameter:
 
 
 FEATHER = Parameter("feather", 0.0, "width of the soft edge in pixels (0: hard)", minimum=0, maximum=200)
+DRAW = Parameter("draw", 1, "number of the background, from 1", minimum=1, maximum=100)
+"""Of scenarios that lend each object many backgrounds: ``@draw_3`` is the third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +67,8 @@ class Scenario:
     function: Callable[..., Rendered | Image]
     summary: str
     family: str
-    # ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks``, ``objects`` or empty for one that is
-    # only used by name.
+    # ``static``, ``diagnostic``, ``industrial``, ``corruptions``, ``attacks``, ``objects``,
+    # ``worst_background`` or empty for one that is only used by name.
     group: Group = ""
     aliases: tuple[str, ...] = ()
     needs_mask: bool = True

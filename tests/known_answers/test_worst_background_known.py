@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import holdfast
+from holdfast.core.errors import UserError
 
 CLASSES, EACH, DRAWS = ("a", "b", "c"), 8, 7
 FOOLERS = ("a/0", "b/1")
@@ -67,15 +68,22 @@ def sets_without(lent: int, bad: int, k: int) -> float:
 
 
 def test_fewer_backgrounds_than_asked_for_are_used_because_a_class_has_eight_images(results) -> None:
-    rows = results.rows().to_pandas()
+    rows = results.run.rows().to_pandas()
     assert set(rows["status"]) == {"ok"}
     assert rows.groupby("condition").size().to_dict() == {
         "original": 24, "background_sweep": 24 * DRAWS, "same_class_sweep": 24 * DRAWS,
     }  # fmt: skip
 
 
+def test_a_class_of_two_images_is_too_small(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs 3 or more images of each class, and a tenth of the images have only 1"):
+        holdfast.evaluate(
+            "diorama:test?n=24&size=32", models=["embedded:resnet_rho0"], scenarios="worst_background", out=tmp_path
+        )
+
+
 def test_the_curve_is_what_the_two_backgrounds_leave(results) -> None:
-    rows = results.rows().to_pandas()
+    rows = results.run.rows().to_pandas()
     lent = rows[rows["condition"] == "background_sweep"].groupby("sample_id")["donor_id"].agg(set)
     curve = results.measure("worst-background").set_index("backgrounds")
     own = {name: name in FOOLERS for name in lent.index}  # such an image is wrong only on its own background

@@ -77,7 +77,7 @@ def test_a_group_with_a_tag_is_what_has_it():
     released = {"blur_background", "blur_object", "red", "green", "blue", "rainbow", "bright_background"}
     released |= {"segmented", "transparent", "random_background"}
     assert {condition.scenario for condition in parse_conditions("all@released")} == released
-    with pytest.raises(UserError, match="diagnostic has a variant or severity 'released'"):
+    with pytest.raises(UserError, match="diagnostic has variant or severity 'released'"):
         parse_conditions("diagnostic@released")
 
 

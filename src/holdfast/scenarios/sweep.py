@@ -18,7 +18,6 @@ def _sweep(id: str, donor: Literal["other_class", "same_class"], summary: str) -
         group="worst_background",
         changes="background",
         donor=donor,
-        counts="draw",
         tool="fill",
         native="bands",
         parameters=(DRAW,),

@@ -79,7 +79,7 @@ def worst_background(
     other classes and of the own class; ``effect`` = same − other; each with ``_low`` and ``_high``. K is the most that
     nine in ten images have on both sides; the others are left out. Backgrounds are drawn again, too, in the intervals.
     """
-    made = []
+    table = []
     for model, units, (other, same) in _arms(rows, outcome):
         mean = _Mean(units, average, {"resamples": resamples, "seed": seed})
         sizes = np.minimum(*(np.bincount(arm.image) for arm in (other, same)))
@@ -91,8 +91,10 @@ def worst_background(
                 row |= Estimate(*((end + 1) / 2 for end in twice)).within(SHARE).row(name)
             noise, freedom = sum(side[1] for side in sides.values()), min(side[2] for side in sides.values())
             effect = mean(sides["same"][0] - sides["other"][0], noise, freedom)
-            made.append(row | effect.within(CHANGE).row("effect") | {"original": mean.of(units["original"].to_numpy())})
-    return pd.DataFrame(made, columns=[column.name for column in WORST.columns])
+            table.append(
+                row | effect.within(CHANGE).row("effect") | {"original": mean.of(units["original"].to_numpy())}
+            )
+    return pd.DataFrame(table, columns=[column.name for column in WORST.columns])
 
 
 class _Mean:
@@ -130,7 +132,7 @@ def fooling_backgrounds(
     are wrong on it; ``excess``: that share minus the same objects' on the other backgrounds, with ``_low`` and
     ``_high``, which hold for all backgrounds of a model together, so that the worst of them may be read like any other.
     """
-    made = []
+    table = []
     for model, units, (other, _) in _arms(rows, outcome):
         known = units["original"].to_numpy() > 0
         size = np.bincount(other.image, minlength=len(units))
@@ -150,8 +152,8 @@ def fooling_backgrounds(
             )  # fmt: skip
             row = {"model": model, "donor_id": names[donor][0], "donor_label": names[donor][1], "n": count}
             row |= share_of(float(wrong[own].sum()), count).row("fooled") | excess.within(CHANGE).row("excess")
-            made.append(row)
-    frame = pd.DataFrame(made, columns=[column.name for column in FOOLING.columns])
+            table.append(row)
+    frame = pd.DataFrame(table, columns=[column.name for column in FOOLING.columns])
     return frame.sort_values(["model", "excess"], ascending=[True, False], kind="stable")
 
 

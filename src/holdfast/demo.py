@@ -52,7 +52,7 @@ STEPS = {"judge": "does it show its class?"}  # what a step does, if its name do
 
 
 def demo(
-    out: Path, *, quick: bool = False, progress: Progress = silent, jobs: int = 0, say: Callable[[str], None] = noted
+    out: Path, *, quick: bool = False, progress: Progress = silent, jobs: int = 0, say: Callable[[str], object] = noted
 ) -> Path:
     """Run all parts, write one page with a card for each of their reports, and return its path.
 

@@ -443,7 +443,7 @@ def _of_space(verdicts: pd.DataFrame, outcome: Outcome) -> pd.DataFrame:
 
     if verdicts.empty:
         return verdicts
-    other = [name for name in verdicts if re.sub("_(low|high|p)$", "", name) in AMONG_CLASSES]
+    other = [name for name in map(str, verdicts) if re.sub("_(low|high|p)$", "", name) in AMONG_CLASSES]
     table = verdicts if outcome == "restricted" else verdicts.drop(columns=other)
     table.insert(2, "space", outcome)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -308,7 +309,8 @@ def demo(
     from holdfast.demo import demo as run_demo
 
     with TerminalProgress(quiet=quiet) as progress:
-        page = run_demo(out, quick=quick, progress=progress, say=str if quiet else typer.echo)
+        say: Callable[[str], object] = str if quiet else typer.echo
+        page = run_demo(out, quick=quick, progress=progress, say=say)
     if not quiet:
         typer.echo("Next, with your own images: holdfast check MODEL photos/ (docs/my-model.md)")
     typer.echo(str(page))

@@ -188,4 +188,4 @@ def background_pixels(image: Image, mask: Mask | None) -> tuple[Image, NDArray[n
         # Any share of the object counts, and a little more: its colour bleeds, and so would its class.
         covered = cv2.resize(mask.astype(np.float32), size, interpolation=cv2.INTER_AREA) > 0
         around = cv2.dilate(covered.astype(np.uint8), np.ones((5, 5), np.uint8)) == 0
-    return small, around
+    return np.asarray(small, np.uint8), around

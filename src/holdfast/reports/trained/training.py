@@ -133,8 +133,8 @@ def _compared(evidence: Evidence, short: dict[str, str], lead: list[str], contra
         if way == "within" and len(both):
             known = known[known["condition"] != ORIGINAL]  # the same models, shown once
         names = [f"{short.get(name, name)}, {words}" for name in known["model"]]
-        ends = {"estimate": known[way], "low": known[f"{way}_low"], "high": known[f"{way}_high"]}
-        parts.append(known.assign(model=names, row=known["condition"].map(condition_label), **ends))
+        interval = {"estimate": known[way], "low": known[f"{way}_low"], "high": known[f"{way}_high"]}
+        parts.append(known.assign(model=names, row=known["condition"].map(condition_label), **interval))
     tidy = pd.concat(parts)
     order = [f"{short.get(name, name)}, {words}" for name in evidence.counts.models for words in ways.values()]
     models = [name for name in order if name in set(tidy["model"])]

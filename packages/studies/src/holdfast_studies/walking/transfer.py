@@ -184,7 +184,8 @@ def _predictions(results: api.Results, rows: pd.DataFrame) -> dict[tuple[str, st
     answers = results.rows(columns).astype(str)
     walked = (answers["condition"] == PERTURBED) & answers["parameters"].isin(set(rows["parameters"]))
     kept = answers[walked | (answers["condition"] == ORIGINAL)]
-    return {(row.sample_id, row.model, row.condition): row.prediction_restricted for row in kept.itertuples()}
+    keys = zip(*(kept[name].tolist() for name in ("sample_id", "model", "condition")), strict=True)
+    return dict(zip(keys, kept["prediction_restricted"].tolist(), strict=True))
 
 
 def _matrix(rows: pd.DataFrame, answers: pd.DataFrame, models: list[str]) -> Finding:

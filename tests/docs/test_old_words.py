@@ -36,7 +36,7 @@ MESSAGE = re.compile("|".join(EVERYWHERE | IN_MESSAGES), re.IGNORECASE)
 CODE = re.compile(
     r"``.*?``|`[^`\n]*`|>>> .*|\.\.\. .*|\{[^{}]*\}|[^\s<]*/\S*|--[\w-]+|\bPHOTOS\b|\S+=(?!a )\S+|\bphoto-|"
     r"^ +(photos?|pictures?): |\ba (photo|picture) (of|in|with|without)\b|enough \w+ to tell|can tell\?|"
-    r"\bselect .* from .*",
+    r"\bselect .* from .*|^ +\w+ +(word|text|flag|int|long|float|texts|ints|floats) +",
     re.DOTALL | re.MULTILINE,
 )
 SOURCES = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]

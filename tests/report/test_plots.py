@@ -21,7 +21,7 @@ from holdfast.api import compare
 from holdfast.checking import Check
 from holdfast.core.errors import UserError
 from holdfast.core.types import Collection, LabelSpace
-from holdfast.reports.page.figures import as_picture, svg
+from holdfast.reports.page.figures import as_picture, png, svg
 from holdfast.results import Results
 
 
@@ -66,6 +66,16 @@ def test_other_charts_of_the_report_are_found_by_their_files_names(run: Results)
     assert run.plot("ranks", resamples=100)["title"]["text"][0].startswith("Models by mean accuracy")
     with pytest.raises(UserError, match=r"'acuracy'\. Did you mean 'accuracy'.*verdict.*ranks"):
         run.plot("acuracy", resamples=100)
+
+
+@pytest.mark.parametrize("name", ["verdict", "effects", "accuracy", "drops", "classes"])
+def test_a_shorter_drawing_looks_the_same(run: Results, name: str) -> None:
+    drawing = svg(run.plot(name, resamples=100))
+    shown = base64.b64decode(as_picture(drawing).partition(",")[2]).decode()
+    assert len(shown) < 0.9 * len(drawing) and "aria-" not in shown
+    before, after = (np.asarray(Image.open(io.BytesIO(png(text))).convert("RGB"), int) for text in (drawing, shown))
+    # Hundredths of a pixel are cut, which moves some edges.
+    assert before.shape == after.shape and (np.abs(before - after).max(axis=2) > 24).mean() < 2e-3
 
 
 def test_a_run_without_drops_says_so(tmp_path: Path) -> None:

@@ -107,10 +107,24 @@ def as_picture(svg: str) -> str:
 
 
 def _shorter(svg: str) -> str:
-    """Return the SVG with coordinates cut to hundredths of a pixel; texts, opacities and scales keep their digits."""
-    return _TAG.sub(lambda tag: _COORDINATES.sub(lambda place: _LONG.sub(r"\1", place.group()), tag.group()), svg)
+    """Return the SVG with coordinates cut to hundredths of a pixel, and without attributes that change no pixel.
+
+    Texts, opacities and scales keep their digits. A font that all texts have is named once.
+    """
+    fonts = set(_FONT.findall(svg))
+
+    def shorter(tag: re.Match[str]) -> str:
+        text = _UNSEEN.sub("", _COORDINATES.sub(lambda place: _LONG.sub(r"\1", place.group()), tag.group()))
+        return _FONT.sub("", text) if len(fonts) == 1 else text
+
+    drawing = _TAG.sub(shorter, svg)
+    return drawing.replace("<svg ", f"<svg{fonts.pop()} ", 1) if len(fonts) == 1 else drawing
 
 
+_FONT = re.compile(r' font-family="[^"]*"')
+_UNSEEN = re.compile(
+    r' (?:class|role|pointer-events|aria-[a-z]+)="[^"]*"| (?:opacity|stroke-width)="1"| text-anchor="start"'
+)
 _TAG = re.compile(r"<[^<>]*>")
 _COORDINATES = re.compile(r'\s(?:d|x|y|x1|x2|y1|y2|width|height)="[^"]*"|\stransform="translate\([^)"]*\)')
 _LONG = re.compile(r"(\d+\.\d{2})\d+")

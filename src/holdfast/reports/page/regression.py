@@ -19,7 +19,7 @@ from holdfast.stats.regression.fit import Regression
 GROUPS = {"model": "Models", "scenario": "Scenarios", "class": "Classes"}
 """Kinds of terms, and the headings of their panels."""
 
-RESIDUALS_SHOWN = 1500
+RESIDUALS_SHOWN = 400
 """Dots of a residual plot; if there are more, every n-th is drawn, so that the page stays small."""
 
 

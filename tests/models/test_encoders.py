@@ -109,7 +109,14 @@ def test_mistakes_are_sentences(photo: np.ndarray) -> None:
         holdfast.evaluate("diorama:test?n=4", ["features:embedded:vit_rho95"], scenarios="grey", quiet=True)
     with pytest.raises(UserError, match="count is a whole number from 1 to 100, not 0"):
         holdfast.parse_conditions("shared_background?count=0")
-    with pytest.raises(UserError, match="background 5 was asked for, but the data has 4 images"):
-        holdfast.evaluate(
-            "diorama:test?n=4", "features:embedded:vit_rho95", scenarios="shared_background?count=5", quiet=True
-        )
+
+
+def test_backgrounds_that_the_data_does_not_have_are_rows_with_a_reason(tmp_path: Path) -> None:
+    run = holdfast.evaluate(
+        "diorama:test?n=4", "features:embedded:vit_rho95", scenarios="shared_background?count=5", out=tmp_path,
+        quiet=True,
+    )  # fmt: skip
+    failed = run.rows(["status", "error"]).to_pandas().query("status == 'error'")
+    assert len(failed) == 4 and "there is no background 5, the data has 4 images" in failed["error"].iloc[0]
+    row = run.embedding().iloc[0]
+    assert (row["objects"], row["backgrounds"]) == (4, 4)

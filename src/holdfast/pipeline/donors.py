@@ -286,7 +286,7 @@ class SampleContext:
         """See core.protocols.Context. Drawn from the seed alone."""
         count = len(self.pool.samples)
         if number > count:
-            raise UserError(f"shared_background: background {number} was asked for, but the data has {count} images")
+            raise SampleError(f"shared_background: there is no background {number}, the data has {count} images")
         place = int(generator(self.seed, "shared background").permutation(count)[number - 1])
         lender = self.pool.samples[place]
         image, mask, no_mask = self.pool.load(lender)

@@ -81,6 +81,6 @@ class EncoderEvaluating(Evaluating):
         if len(conditions) < 2 or any(each.scenario != CROSSED for each in conditions):
             raise UserError(
                 f"--scenarios {spec.scenarios}: encoders need the same backgrounds under every object, two or more; "
-                f"expected {CROSSED}?count=N, such as {DEFAULT}"
+                f"expected holdfast eval with {CROSSED}?count=N, such as {DEFAULT}"
             )
         super().__init__(task, spec, collection, conditions, *args, **given)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -95,12 +96,14 @@ def _asked(process: subprocess.Popen[bytes], log: Path, patience: float = 120) -
     return f"printed no address: {log.read_text(encoding='utf8').strip()[-200:]}"
 
 
-def missing(writes: str, folder: Path) -> str:
-    """Return what is missing of what a row writes, or ""."""
+def missing(writes: str, folder: Path, since: float = 0) -> str:
+    """Return what is missing of what a row writes, or ""; files from before ``since`` were written by other rows."""
     name, _, section = writes.partition("#")
     files = sorted(folder.glob(name))
     if not files:
         return f"{name} is not there"
+    if all(file.stat().st_mtime < since for file in files):
+        return f"{name} was there before: the command does not write it"
     if not section:
         return ""
     ids = re.findall(r'<section[^>]* id="([^"]+)"', files[0].read_text(encoding="utf8"))
@@ -119,20 +122,24 @@ def main() -> int:
         shutil.rmtree(asked.out, ignore_errors=True)
     asked.out.mkdir(parents=True, exist_ok=True)
     done: dict[str, tuple[str, float]] = {}
+    begun: dict[str, float] = {}
     failed = 0
     wanted = [row for row in rows() if asked.paper in (None, row.paper) and re.search(asked.only, row.command)]
     for row in wanted:
         first = row.command not in done
         if first:
+            begun[row.command] = 0 if asked.keep else time.time() - 1  # a resumed run need not write its files again
             done[row.command] = run(row.command, asked.out, serves=row.writes == BROWSER)
         wrong, seconds = done[row.command]
-        wrong = wrong or (missing(row.writes, asked.out) if row.writes != BROWSER else "")
+        wrong = wrong or (missing(row.writes, asked.out, begun[row.command]) if row.writes != BROWSER else "")
         failed += bool(wrong)
         took = f"{seconds:6.1f} s" if first else "       –"
         state = "FAILED" if wrong else "ok    "
         print(f"{state} {took}  {row}  |  {row.command}  |  {wrong or row.writes}", flush=True)
     total = sum(seconds for _, seconds in done.values())
-    print(f"{len(wanted)} rows, {len(done)} commands, {failed} failed, {total:.0f} s")
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = spent.ru_utime + spent.ru_stime  # on a busy machine this says more than the clock
+    print(f"{len(wanted)} rows, {len(done)} commands, {failed} failed, {total:.0f} s, {busy:.0f} s of processor time")
     return bool(failed)
 
 

@@ -73,6 +73,9 @@ def test_a_failed_command_and_a_missing_section_are_found(tmp_path: Path) -> Non
     assert papers.run("echo done > out.txt", tmp_path, serves=False)[0] == ""
     assert papers.run("echo no such data >&2; exit 2", tmp_path, serves=False)[0] == "exit code 2: no such data"
     assert papers.missing("out.txt", tmp_path) == "" and "not there" in papers.missing("other.txt", tmp_path)
+    began = (tmp_path / "out.txt").stat().st_mtime
+    assert papers.missing("out.txt", tmp_path, began) == ""
+    assert "does not write it" in papers.missing("out.txt", tmp_path, began + 1), "another row wrote it"
     (tmp_path / "page.html").write_text('<section class="front" id="scores">')
     assert papers.missing("page.html#scores", tmp_path) == ""
     assert papers.missing("page.html#grid", tmp_path) == "page.html has no section grid; it has scores"

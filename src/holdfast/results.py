@@ -465,7 +465,8 @@ def scored_conditions(counts: Counts, over: str | Sequence[str]) -> list[str]:
         raise UserError("no condition is given for the robustness score; expected static, background or conditions")
     for name in names:
         if name not in known:
-            raise unknown("condition of this run", name, known)
+            offered = known if nearest(name, known) else {*counts.conditions, *whole} - {ORIGINAL}  # without 60 aliases
+            raise unknown("condition of this run", name, offered)
     kept = {condition for name in names for condition in known[name]}
     return [name for name in counts.conditions if name in kept]
 

@@ -63,11 +63,24 @@ def test_a_step_that_is_too_long_is_said_to_be(tmp_path: Path) -> None:
     assert "ended at their first step" in said and "--step-size auto" in said
 
 
+def test_a_step_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
+    """Of the walks that began: the oracle rejects the reconstruction of one image. Not if the model fails."""
+    said = run(*WALK, "--step-size", "0.000001", "--out", tmp_path / "run").stdout
+    assert "none of 3 walks met a rejected or wrong image" in said and "--step-size auto" in said
+    assert "none of" not in run(*WALK, "--step-size", "0.1", "--out", tmp_path / "longer").stdout
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "fast"])
 def test_a_step_is_a_number_above_0_or_auto(tmp_path: Path, text: str) -> None:
     failed = run(*WALK, f"--step-size={text}", "--out", tmp_path / "run", code=2)
     assert f"--step-size {text}: expected a number above 0, or auto" in failed.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_small_budget_has_a_range_that_a_median_can_meet() -> None:
+    for budget in (2, 5, 8, 50):
+        least, aim, most = goals(budget)
+        assert least <= aim <= most and most - least >= 1
 
 
 def test_the_trial_nearest_to_the_aim_is_chosen() -> None:

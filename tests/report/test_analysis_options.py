@@ -149,6 +149,7 @@ def test_confidence_and_digits_of_the_regression(made: Path, plain: Path, tmp_pa
     fitted = holdfast.open_run(made).regression()
     observed = fitted.residuals["fitted"] + fitted.residuals["residual"]
     multiple = np.corrcoef(fitted.residuals["fitted"], observed)[0, 1]
+    assert all("p = 0" not in value for name, value in quality.items() if name.startswith("Normality"))
     assert quality["Multiple R"] == f"{multiple:.3f}" and quality["R²"] == f"{fitted.r_squared:.3f}"
     text = (tmp_path / "page" / "index.html").read_text()
     section = text[text.index('id="regression"') : text.index('id="confidence"')]
@@ -177,7 +178,7 @@ def test_a_score_over_unknown_conditions_is_an_error(made: Path) -> None:
     for over in ("foreground", "static,gray_background", "industrial", ""):
         with pytest.raises(holdfast.UserError, match=r"condition"):
             results.scores(over=over, resamples=100)
-    with pytest.raises(holdfast.UserError, match="components are cross_inner"):
+    with pytest.raises(holdfast.UserError, match="components must be cross_inner"):
         results.scores(components="scenario", resamples=100)
 
 
@@ -185,13 +186,14 @@ def test_a_score_over_unknown_conditions_is_an_error(made: Path) -> None:
     ("option", "value", "sentence"),
     [
         ("--score-over", "blur_objects", "did you mean blur_object"),
+        ("--score-over", "nothing", "'nothing'; known: background, blur_background, "),
         ("--confidence", "1.5", "--confidence 1.5: expected a number between 0 and 1"),
         ("--families", "theirs", "ximagenet12"),
         ("--ddof", "2", "less than or equal to 1"),
         ("--regression", "linear", "ols or poisson"),
         ("--score", "class", "scenario,class"),
         ("--reference", "grey", "FACTOR=LEVEL"),
-        ("--reference", "condition=nothing", "not among the scenario levels"),
+        ("--reference", "condition=nothing", "is called 'nothing'; known: blur_background, "),
         ("--reference", "colour=grey", "No factor"),
         ("--model-groups", "CNN", "GROUP=PATTERN"),
         ("--model-groups", "CNN=nobody", "No model is called"),

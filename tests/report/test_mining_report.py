@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -79,6 +80,13 @@ def test_every_figure_and_table_is_a_file(mined) -> None:
     for name in ("accuracy", "drops", "validity", "curve", "overlap", "rates_nuisance"):
         table = mined.path / "mining" / "results" / f"{name}.parquet"
         pd.testing.assert_frame_equal(pd.read_parquet(table), mined.tables[name], check_dtype=False)
+
+
+def test_too_few_models_to_predict_transfer_are_said(mined, tmp_path: Path) -> None:
+    shutil.copytree(mined.path, tmp_path / "hard")
+    for file in (tmp_path / "hard" / "mining" / "results").glob("transfer.*"):
+        mined.tables["transfer"].iloc[:0].to_parquet(file) if file.suffix == ".parquet" else file.unlink()
+    assert "What predicts transfer to a new model is unknown" in text_of(build(tmp_path / "hard").read_text())
 
 
 def test_without_pictures_it_says_so(mined, tmp_path: Path) -> None:

@@ -100,7 +100,10 @@ def test_slips_are_marked() -> None:
     assert "11.28 of the text" in told["VGG-16"] and "27.95 of the text" in told["ViT"]
     cells = {entry.model.name: {score.name: score.estimate for score in entry.scores} for entry in printed_entries()
              if "2310" in entry.model.paper}  # fmt: skip
-    for model, high, low, text in (("VGG-16", "blur_background", "green", 0.1128), ("ViT", "blur_object", "blue", 0.2795)):
+    for model, high, low, text in (
+        ("VGG-16", "blur_background", "green", 0.1128),
+        ("ViT", "blur_object", "blue", 0.2795),
+    ):
         assert cells[model][f"accuracy:{high}"] - cells[model][f"accuracy:{low}"] == pytest.approx(text)
     walks = [entry for entry in printed_entries() if entry.protocol.name == "dynamic"]
     nine = next(one for one in walks if one.dataset.images == 1350 and one.source and one.source.where == "Table 1")

@@ -233,7 +233,7 @@ def data_card(manifest: pd.DataFrame, mining: Mining, tables: dict[str, pd.DataF
     }
     if not painted:
         kept = ("## People and cultures", "## Licences and origin")
-        sections |= {key: text.replace("prompt", "photo") for key, text in sections.items() if key not in kept}
+        sections |= {key: text.replace("prompt", "image") for key, text in sections.items() if key not in kept}
     return "\n\n".join(f"{heading}\n\n{text}" for heading, text in sections.items()) + "\n"
 
 
@@ -316,7 +316,7 @@ def mentions(prompts: pd.Series, word: str) -> pd.Series:
 
 def _licences(facts: dict[str, Any]) -> str:
     licences = ", ".join(map(_plain, facts["licences"])) or "not stated in the pool's manifest: ask its authors"
-    if facts["source"] == "photo":
+    if facts["source"] != "prompt":
         return (
             f"Licence of the images, as the pool's manifest states it: {licences}. What was done to each is in "
             "`manifest.csv`, with the SHA-256 of its file, which is checked whenever Holdfast reads it."

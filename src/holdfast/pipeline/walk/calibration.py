@@ -140,7 +140,7 @@ def step_trials(
 def goals(budget: int) -> tuple[float, float, float]:
     """Return the range of the median first failure that a budget of steps resolves, with its aim in between."""
     least = min(3.0, budget)
-    return least, max(budget / 4, least), max(budget / 2, least)
+    return least, max(budget / 4, least), max(budget / 2, least + 1)  # the median of an even number has a half
 
 
 def chosen(trials: Sequence[StepTrial], budget: int) -> StepTrial:
@@ -210,7 +210,8 @@ def _right(model: Tested, images: Sequence[Image], labels: Sequence[str], view: 
 def step_notes(facts: dict[str, Any], walk: WalkOptions, walks: Sequence[dict[str, Any]]) -> list[str]:
     """Return sentences about the step: its share of the latent's scale, and what the walks say about it.
 
-    ``walks`` has ``stop``, ``steps`` and ``validated`` of each.
+    ``walks`` has ``stop`` of each, and ``before`` and ``after``: whether the original and the kept image are classified
+    correctly, None if that is unknown.
     """
     notes = []
     if facts.get("latent_scale"):
@@ -226,4 +227,14 @@ def step_notes(facts: dict[str, Any], walk: WalkOptions, walks: Sequence[dict[st
             f"{early} of {len(walks)} walks ended at their first step: the step is too long, or the oracle rejects "
             "what the generator reconstructs; --step-size auto finds a step"
         )
+    elif (began := [row for row in walks if row["stop"] != "first_rejected"]) and not any(map(_failed, began)):
+        notes.append(
+            f"none of {len(began)} walks met a rejected or wrong image: the step is too short for {walk.steps} steps, "
+            "or the model withstands them; --step-size auto finds a step"
+        )
     return notes
+
+
+def _failed(walk: dict[str, Any]) -> bool:
+    """Return whether a walk met a rejected image, or one that is wrong although its original is right, or unknown."""
+    return walk["stop"] != "budget" or walk["after"] is None or (not walk["after"] and walk["before"] is not False)

@@ -17,7 +17,7 @@ from holdfast.core.errors import HoldfastError, SampleError, raise_machine_troub
 from holdfast.core.fingerprint import canonical_json, fingerprint, seed_from
 from holdfast.core.networks import several_gpus
 from holdfast.core.schema import row_id
-from holdfast.core.types import Collection, Sample
+from holdfast.core.types import ORIGINAL, Collection, Sample
 from holdfast.engine import Executor, LocalExecutor, ahead, core_count
 from holdfast.oracle import card
 from holdfast.pipeline.classifiers import Tested, proved
@@ -373,14 +373,18 @@ class _Walks:
         return lambda walk: steps.get(self.row_id(walk, PERTURBED))
 
     def ended(self) -> list[dict[str, Any]]:
-        """Return how the walks of this command ended."""
-        ids = {
-            self.row_id(PlannedWalk(place, sample), PERTURBED)
-            for place in range(len(self.tested))
-            for sample in self.samples
-        }
-        rows = self.run.details("walks").rows(["row_id", "stop", "steps", "validated"]).to_pylist()
-        return [row for row in rows if row["row_id"] in ids]
+        """Return why each walk of this command ended, and whether original and kept image are classified correctly."""
+        walks = [PlannedWalk(place, sample) for place in range(len(self.tested)) for sample in self.samples]
+        stops = self.run.details("walks").rows(["row_id", "stop"]).to_pylist()
+        stop = {row["row_id"]: row["stop"] for row in stops}
+        column = "correct_restricted" if self.setting.loss_space == "dataset" else "correct"
+        answers = self.run.predictions.rows(["row_id", column]).to_pylist()
+        right = {row["row_id"]: row[column] for row in answers}
+        return [
+            {"stop": stop[end], "before": right.get(self.row_id(walk, ORIGINAL)), "after": right.get(end)}
+            for walk in walks
+            if (end := self.row_id(walk, PERTURBED)) in stop
+        ]
 
     def incomplete(self) -> set[str]:
         """Return finished walks that lack the image, latents or frames asked for now: they are walked again."""

@@ -30,6 +30,7 @@ from holdfast.reports.page.parts import (
 )
 from holdfast.reports.page.tables import Column, Table, plain, ranged
 from holdfast.reports.page.words import listing, plural, sentence
+from holdfast.stats.hard.transfer import FEWEST_IMAGES, FEWEST_TARGETS
 
 PAIRS = 2  # Hard images with a control on the first screen
 MOST_NUISANCES = 24  # Rows of the chart; the table has all of them
@@ -52,7 +53,7 @@ class MinedSet:
 
     def words(self, text: str) -> str:
         """Return a text about prompts, or about images if the pool has no prompts."""
-        source = self.facts.get("source", "prompt")
+        source = "prompt" if self.facts.get("source", "prompt") == "prompt" else "image"
         return text.replace("prompt", source).replace("Prompt", source.capitalize())
 
 
@@ -270,9 +271,15 @@ def _left_out(mined: MinedSet) -> list[Part]:
 
 def _transfer(mined: MinedSet) -> list[Part]:
     """Return which properties predict how often a model fails on a hard set that it was not mined with."""
-    frame = mined.tables.get("transfer", pd.DataFrame())
-    if frame.empty:
+    if "transfer" not in mined.tables:  # sets mined before the table was there
         return []
+    frame = mined.tables["transfer"]
+    if frame.empty:
+        reason = (
+            f"What predicts transfer to a new model is unknown: it takes {FEWEST_TARGETS} models that each have a set, "
+            f"mined from 2 or more of the others, with {FEWEST_IMAGES} valid images of the reporting half."
+        )
+        return [Notice(reason)]
     none = frame[frame["property"] == "none"].iloc[0]
     better = frame[frame["gain_low"] > 0].sort_values("error")
     said = f"The mean of the other models misses a model's failure rate by {percent(none['error'])} on average."

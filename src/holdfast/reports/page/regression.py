@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from holdfast.core.lazy import pd
-from holdfast.core.numbers import alike, number, percent, points, span
+from holdfast.core.numbers import alike, number, p_words, percent, points, span
 from holdfast.reports.page import charts
 from holdfast.reports.page.figures import COLOURS, WIDE, Chart, Figure
 from holdfast.reports.page.parts import Listing, Part, Text
@@ -260,7 +260,7 @@ def _quality(fitted: Regression, prefix: str, digits: int | None) -> Table:
         ("AICc", number(fitted.aicc, 1 if digits is None else digits)),
     ]
     for row in fitted.normality.to_dict("records"):
-        result = row["reason"] or f"p = {number(row['p'], 4)}, {'passed' if row['passed'] else 'not normal'}"
+        result = row["reason"] or f"{p_words(row['p'])}, {'passed' if row['passed'] else 'not normal'}"
         rows.append((f"Normality of residuals: {row['test']}", result))
     frame = pd.DataFrame(rows, columns=["measure", "value"])
     columns = [*plain("text", measure="Measure", value="Value")]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from holdfast.core.errors import UserError
 from holdfast.core.lazy import pd, scipy_stats
+from holdfast.core.names import unknown
 from holdfast.core.numbers import number, percent
 from holdfast.core.types import ORIGINAL
 from holdfast.stats.core.bootstrap import Floats
@@ -163,8 +164,9 @@ def _check_references(table: pd.DataFrame, references: Mapping[str, str]) -> Non
     for column, level in references.items():
         if column not in FACTORS:
             raise UserError(f"No factor {column!r}: reference levels are for {', '.join(FACTORS)}.")
-        if level not in set(table[column].astype(str)):
-            raise UserError(f"The reference {level!r} is not a level of {column}: levels are {FACTORS[column]}.")
+        levels = set(table[column].astype(str))
+        if level not in levels:
+            raise unknown(f"{FACTORS[column]} of the regression", level, levels)
 
 
 def _design(table: pd.DataFrame, wanted: Mapping[str, str], family: Family) -> _Design:

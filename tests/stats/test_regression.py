@@ -238,7 +238,7 @@ def test_degenerate_designs_give_reasons():
         assert perfect.coefficients["estimate"].iloc[1] == pytest.approx(0.2) and perfect.r_squared == 1
         assert perfect.normality["reason"].str.contains("all the same").all()
         assert fit(grid_cells(["a", "b"], ["x", "y"], list("pqr"), noise)).references["condition"] == "x"
-    with pytest.raises(UserError, match="not among"):
+    with pytest.raises(UserError, match=r"is called .c.; known: a, b"):
         fit(grid_cells(["a", "b"], ["x"], list("pqr"), noise), references={"model": "c"})
     with pytest.raises(UserError, match="No factor"):
         fit(grid_cells(["a", "b"], ["x"], list("pqr"), noise), references={"colour": "c"})

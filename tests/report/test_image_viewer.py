@@ -84,6 +84,13 @@ def test_a_gallery_is_filtered_by_class_condition_model_and_outcome(browser: Any
     for tile in seen.all():
         assert tile.locator("li.wrong[data-who=second]").count() == 1
     assert form.locator("output").inner_text().startswith(f"{seen.count()} of ")
+    form.locator("[name=confidence]").select_option("90 % or more")
+    percents = [
+        int(tile.locator("li.wrong[data-who=second] .confidence").text_content().split()[0]) for tile in seen.all()
+    ]
+    few = seen.count()
+    form.locator("[name=confidence]").select_option("")
+    assert all(percent >= 90 for percent in percents) and few < seen.count()
     form.locator("[name=prediction]").select_option("")
     label = form.locator("[name=class] option").nth(1).get_attribute("value")
     form.locator("[name=class]").select_option(label)

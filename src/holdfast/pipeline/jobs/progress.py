@@ -75,8 +75,9 @@ class ProgressLines:
         """Return whether to print, ``age`` seconds after a step began and ``pause`` after its last line."""
         if _written_over():
             return done == total or pause >= 2 * PAUSE
-        # Lines go to logs: after ten seconds, then ever more seldom, and a last one unless the step was over at once.
-        return (done == total and age >= 1 and total > 1) or pause >= max(10.0, age / 3)
+        # Lines go to logs: every five seconds of the first minutes, then more seldom, and a last one unless the step
+        # was over at once.
+        return (done == total and age >= 1 and total > 1) or pause >= max(5.0, age / 60)
 
     def draw(self, step: str, done: int, total: int, rate: float) -> None:
         """Print one line about a step."""

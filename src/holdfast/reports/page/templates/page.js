@@ -144,6 +144,11 @@
 
   // Filters of a section with many images.
   const FEW = 8;
+  const LEVELS = { "below 50 %": [0, 50], "50 to 89 %": [50, 90], "90 % or more": [90, 101] };
+  const sure = (answer, level) => {
+    const percent = parseInt(answer.querySelector(".confidence")?.textContent ?? "", 10);
+    return percent >= LEVELS[level][0] && percent < LEVELS[level][1];
+  };
   for (const section of document.querySelectorAll("main section:not(.front)")) {
     const own = [...section.querySelectorAll(".tile")];
     const photos = [...section.querySelectorAll(".photo")];
@@ -154,6 +159,7 @@
       Condition: distinct(own.map((tile) => tile.dataset.caption)),
       Model: distinct([...section.querySelectorAll(".answers li.right, .answers li.wrong")].map((answer) => answer.dataset.who)),
       Prediction: section.querySelector(".answers li.right, .answers li.wrong") ? ["right", "wrong"] : [],
+      Confidence: section.querySelector(".answers .confidence") ? Object.keys(LEVELS) : [],
     };
     const form = document.createElement("form");
     form.className = "filters";
@@ -175,11 +181,13 @@
     const value = (name) => chosen[name]?.value ?? "";
     form.addEventListener("change", () => {
       for (const tile of own) {
-        const answers = [...tile.querySelectorAll(".answers li")].filter((answer) => !value("Model") || answer.dataset.who === value("Model"));
+        const fits = [...tile.querySelectorAll(".answers li")].some((answer) =>
+          (!value("Model") || answer.dataset.who === value("Model")) &&
+          (!value("Prediction") || answer.classList.contains(value("Prediction"))) &&
+          (!value("Confidence") || sure(answer, value("Confidence"))));
         tile.hidden =
           (value("Condition") && tile.dataset.caption !== value("Condition")) ||
-          (value("Model") && !answers.length) ||
-          (value("Prediction") && !answers.some((answer) => answer.classList.contains(value("Prediction"))));
+          ((value("Model") || value("Prediction") || value("Confidence")) && !fits);
       }
       for (const photo of photos) {
         const left = [...photo.querySelectorAll(".tile")].some((tile) => !tile.hidden);

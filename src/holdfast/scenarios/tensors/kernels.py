@@ -6,6 +6,7 @@ NCHW uint8 without gaps if nothing else is said. Import this module if a GPU has
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,21 @@ import triton.language as tl
 
 TILE = 512  # pixels of a row that a program holds at most
 EXACT: dict[str, Any] = {"enable_fp_fusion": False}  # a product is rounded before it is added, as torch does
+
+
+_NUMBERS = (
+    "rows_in", "columns_in", "rows_out", "columns_out", "half", "bits", "pixels", "first", "second", "third", "values",
+    "channels", "before",
+)  # fmt: skip
+
+
+def _kernel(function: Any) -> Any:
+    """Return a kernel that is compiled once for all sizes: Triton would do so for each mix of multiples of 16."""
+    names = inspect.signature(function).parameters
+    constants = {name for name, kind in function.__annotations__.items() if "constexpr" in str(kind)}
+    return triton.jit(
+        function, do_not_specialize=[name for name in _NUMBERS if name in names and name not in constants]
+    )
 
 
 def _row_tile(width: int) -> int:
@@ -36,7 +52,7 @@ def _reflected(place, length, far: tl.constexpr):  # type: ignore[no-untyped-def
     return length - 1 - tl.abs(length - 1 - place)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _along(  # type: ignore[no-untyped-def]
     source, target, images, weights, rows_in, columns_in, rows_out, columns_out, half, bits, gain, share, offset,
     taps: tl.constexpr, step: tl.constexpr, vertical: tl.constexpr, far: tl.constexpr, finish: tl.constexpr,
@@ -100,7 +116,7 @@ def along(
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _doubled(  # type: ignore[no-untyped-def]
     source, target, rows_in, columns_in, rows_out, columns_out, tile: tl.constexpr
 ):
@@ -140,7 +156,7 @@ def doubled(source: torch.Tensor, rows: int, columns: int, kind: torch.dtype) ->
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _turned(  # type: ignore[no-untyped-def]
     images, target, shifts, pixels, wrap: tl.constexpr, tile: tl.constexpr
 ):
@@ -181,7 +197,7 @@ def turn_hue(images: torch.Tensor, shifts: torch.Tensor, *, wrap: int) -> torch.
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _composed(  # type: ignore[no-untyped-def]
     images, inside, others, target, pixels, first, second, third, kind: tl.constexpr, tile: tl.constexpr
 ):
@@ -240,7 +256,7 @@ def composed(
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _resized(  # type: ignore[no-untyped-def]
     source, target, first_rows, row_weights, first_columns, column_weights, rows_in, columns_in, rows_out, columns_out,
     row_taps: tl.constexpr, column_taps: tl.constexpr, rows_first: tl.constexpr, tile: tl.constexpr,
@@ -302,7 +318,7 @@ def resized(
     return out
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _normalised(source, target, mean, std, values, tile: tl.constexpr):  # type: ignore[no-untyped-def]
     place = tl.program_id(0).to(tl.int64) * tile + tl.arange(0, tile)
     inside = place < values
@@ -320,7 +336,7 @@ def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, kind
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _pooled(  # type: ignore[no-untyped-def]
     source, target, rows_in, columns_in, rows_out, columns_out, channels,
     size: tl.constexpr, stride: tl.constexpr, padding: tl.constexpr, tile: tl.constexpr,
@@ -355,7 +371,7 @@ def pooled(images: torch.Tensor, size: int, stride: int, padding: int) -> torch.
     return target
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@_kernel
 def _unshuffled(  # type: ignore[no-untyped-def]
     source, target, rows_in, columns_in, rows_out, columns_out, before,
     channels: tl.constexpr, width: tl.constexpr, tile: tl.constexpr,

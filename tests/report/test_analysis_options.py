@@ -108,6 +108,9 @@ def test_the_score_follows_its_options_and_the_page_says_so(
     assert each["cross"].to_dict() == pytest.approx((gaps**2).stack().to_dict())
     text = " ".join(html.unescape((tmp_path / "page" / "index.html").read_text()).split())
     assert re.search(sentence, text)
+    assert ("σ over scenarios" in text, "Variance over classes" in text) == (
+        "scenario,class" in words, "scenario,class,variance" in words,
+    )  # fmt: skip
     assert ("robustness score over" in out) == ("--score-over" in words)
 
 

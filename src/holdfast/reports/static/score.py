@@ -23,6 +23,12 @@ _FORMULAS = {
     "deviations: over scenarios around the accuracy on originals μ, and over classes around their mean",
 }
 
+_PARTS = {
+    "cross_inner": ("Cross part, σ²", "Inner part, σ²"),
+    "scenario_class": ("σ over scenarios", "σ over classes"),
+    "scenario_class_variance": ("Variance over scenarios", "Variance over classes"),
+}
+
 
 def convention(evidence: Evidence) -> str:
     """Return how the score was computed: formula, conditions, divisor, and what a gain does."""
@@ -120,13 +126,13 @@ def _wide(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _parts_table(evidence: Evidence, table: pd.DataFrame) -> Table:
-    by_class = evidence.analysis.score != "cross_inner"
+    first, second = _PARTS[evidence.analysis.score]
     columns = [
         model_column(evidence.short),
         Column("parameters", "Parameters (M)", "number", digits=2, hint="millions of learned numbers"),
         Column("accuracy_original", "Originals, μ", "percent", "original_low", "original_high"),
-        ranged("cross", "σ over scenarios" if by_class else "Cross part, σ²", "number", 4),
-        ranged("inner", "σ over classes" if by_class else "Inner part, σ²", "number", 4),
+        ranged("cross", first, "number", 4),
+        ranged("inner", second, "number", 4),
         ranged("score", "Score", "number", 4),
         Column("debiased", "Debiased", "number", digits=4, hint="without the noise that squaring adds"),
         Column("n_conditions", "Conditions", "integer"),

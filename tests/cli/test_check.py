@@ -99,6 +99,19 @@ def test_known_answers_and_no_word_of_masks_where_the_dataset_has_them(readers: 
     assert len(rows) == 90 * 18 and (rows["status"] == "ok").all()
 
 
+def test_the_worst_background_is_asked_for_with_one_option(readers: str, tmp_path: Path) -> None:
+    photos, model = str(make(tmp_path / "squares", 5)), f"{readers}:background_reader"
+    with pytest.raises(UserError, match="no scenario is called 'worst'"):
+        holdfast.check(model, photos, also="worst")
+    with pytest.raises(UserError, match=r"also= is for a check of a classifier that asks everything"):
+        holdfast.check(model, photos, also="worst_background", budget="100")
+    seen = check(model, photos, also="worst_background?count=3")
+    worst = seen.results.measure("worst-background")
+    assert worst["backgrounds"].tolist() == [1, 2, 3] and worst["effect"].tolist() == pytest.approx([1, 1, 1])
+    assert worst["other"].max() == 0 and worst["same"].min() == pytest.approx(1)
+    assert 'id="worst_background"' in seen.page.read_text(encoding="utf8")
+
+
 def test_asking_for_less_removes_nothing_and_answers_for_less(readers: str, tmp_path: Path) -> None:
     photos = str(make(tmp_path / "squares", 4))
     whole = check(f"{readers}:background_reader", photos)

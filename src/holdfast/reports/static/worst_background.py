@@ -101,7 +101,7 @@ def curves(frame: pd.DataFrame, width: int, *, models: list[str]) -> Chart:
     x = {"field": "backgrounds", "type": "quantitative", "scale": scale, "title": "k, number of backgrounds"}
     x["axis"] = axis | {"tickMinStep": 1, "grid": False}
     y = {"type": "quantitative", "scale": {"zero": False}, "title": "accuracy", "axis": axis | {"format": "%"}}
-    legend = {"orient": "top", "direction": "horizontal", "title": None}
+    legend = {"orient": "top", "direction": "horizontal", "title": None, "symbolOpacity": 1}
     colour = {"field": "row", "type": "nominal", "legend": legend}
     colour["scale"] = {"domain": list(_SIDES.values()), "range": [COLOURS[1], COLOURS[0]]}
     tip = charts.tooltip({"model": "model", "row": "backgrounds of"}, charts.INTERVAL)

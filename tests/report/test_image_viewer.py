@@ -9,13 +9,14 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pandas as pd
 import pytest
 from made_runs import make_run
 from playwright.sync_api import expect
 
 from browsing import a_browser, serious
 from holdfast.reports import build
-from holdfast.reports.page.tables import Column, Table, as_latex, model_column
+from holdfast.reports.page.tables import Column, Table, as_csv, as_latex, model_column
 from holdfast.store import Run
 
 SHOWN = ["original", "same_class_background", "random_background", "grey"]
@@ -106,6 +107,14 @@ def test_print_is_a4_with_a_section_per_page(browser: Any, page: Path) -> None:
     assert second.evaluate("element => getComputedStyle(element).breakBefore") == "page"
     assert opened.locator("button.copy:visible").count() == 0
     opened.close()
+
+
+def test_csv_leaves_out_columns_without_a_value() -> None:
+    frame = pd.DataFrame(
+        {"model": ["a", "b"], "nothing": [np.nan, np.nan], "some": [np.nan, 0.5], "none": [None, None]}
+    )
+    assert as_csv(frame) == "model,some\na,\nb,0.5\n"
+    assert as_csv(frame.iloc[:0]) == "model,nothing,some,none\n"
 
 
 def test_latex_names_the_only_model_and_leaves_out_what_is_empty() -> None:

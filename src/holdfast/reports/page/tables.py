@@ -169,7 +169,9 @@ def write(table: Table, folder: Path) -> None:
 
 
 def as_csv(frame: pd.DataFrame) -> str:
-    """Return every column and row at full precision, with text that looks like a formula guarded."""
+    """Return every row at full precision, without columns that have no value; text like a formula is guarded."""
+    if len(frame):
+        frame = frame.loc[:, frame.notna().any().to_numpy()]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([guarded(str(name)) for name in frame.columns])

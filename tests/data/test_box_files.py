@@ -178,7 +178,7 @@ def test_the_kind_of_boxes_is_seen_from_the_path(tmp_path):
     (tmp_path / "b.doc").write_text("")
     assert box_data(str(tmp_path / "b.csv"), "photos") == f"boxes:{tmp_path / 'b.csv'}?images=photos"
     assert box_data(str(tmp_path), "photos").startswith("yolo:")
-    with pytest.raises(UserError, match="which"):
+    with pytest.raises(UserError, match="boxes must be"):
         box_data(str(tmp_path / "b.doc"), "photos")
 
 

@@ -226,7 +226,7 @@ def test_naturalness_covers_the_true_means() -> None:
         grades.groupby("model")["grade"].mean().to_dict()
     )
     assert (table["people"] == 12).all() and set(table["by"]) == {"", "model"}
-    with pytest.raises(UserError, match="no question"):
+    with pytest.raises(UserError, match="needs a question"):
         naturalness(make_votes(crowd(2, 2, 0)))
 
 

@@ -192,7 +192,7 @@ def background_words(measure: str, effect: Effect) -> str:
     if alike(effect.value, 0):
         other = "and" if alike(effect.first, effect.second) else f"and {percent(effect.second)}"
         return (
-            f"Its {measure} does not change ({span(effect)} points lost; 0 is best) when only the background does: "
+            f"Its {measure} does not change ({span(effect)} points lost; 0 is best) when only the background changes: "
             f"{percent(effect.first)} on a same class background {other} on a random background, of another class."
         )
     falls = "rises" if effect.value < 0 else "falls"

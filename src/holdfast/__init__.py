@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         data_check,
         evaluate,
         explain,
-        features,
         generate,
         load_classifier,
         load_collection,
@@ -48,7 +47,7 @@ __version__ = installed_version()
 
 __all__ = [
     "HoldfastError", "Results", "SampleError", "UserError", "ask", "check", "choose", "compare", "data_check",
-    "evaluate", "explain", "features", "generate", "load_classifier", "load_collection", "mask", "mine", "mine_modes",
+    "evaluate", "explain", "generate", "load_classifier", "load_collection", "mask", "mine", "mine_modes",
     "mine_remedy", "open_run", "parity", "parse_conditions", "perturb", "plan", "render", "report", "scenario",
     "segment", "synth", "track", "train",
 ]  # fmt: skip

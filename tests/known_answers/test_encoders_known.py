@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import holdfast
 from holdfast import testing
 from holdfast.core.errors import UserError
+from holdfast.models.encoders import features
 from holdfast.pipeline.evaluate.embedding import EMBEDDING
 
 OBJECTS, BACKGROUNDS, WIDTH = 30, 12, 32
@@ -54,7 +55,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_planted_shares_come_back_within_their_intervals(squares: Path, tmp_path: Path) -> None:
     shares = {"ground": 0.75, "even": 0.45, "own": 0.15, "blind": 0.0}
-    names = [holdfast.features(mixing(share), name) for name, share in shares.items()]
+    names = [features(mixing(share), name) for name, share in shares.items()]
     run = holdfast.evaluate(f"manifest:{squares}", names, out=tmp_path / "run", quiet=True)
     rows = run.rows().to_pandas()
     assert len(rows) == OBJECTS * BACKGROUNDS * 4 and set(rows["status"]) == {"ok"}

@@ -16,7 +16,7 @@ from test_clip import save_hf_clip
 import holdfast
 from holdfast.core.errors import SampleError, UserError
 from holdfast.models import load_classifier
-from holdfast.models.encoders import load_encoder
+from holdfast.models.encoders import features, load_encoder
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 PATCHES = {"image_size": 32, "patch_size": 8}
@@ -85,9 +85,9 @@ def test_onnx_files_networks_and_callables_return_the_embedding_themselves(photo
     def colour(images: list[np.ndarray]) -> list[np.ndarray]:
         return [image.mean((0, 1)) for image in images]
 
-    live = load_encoder(holdfast.features(colour), device="cpu")
+    live = load_encoder(features(colour), device="cpu")
     np.testing.assert_allclose(live.predict([photo]), [photo.mean((0, 1))], rtol=1e-5)
-    network = holdfast.features(module, "net", transform=torchvision.transforms.ToTensor())
+    network = features(module, "net", transform=torchvision.transforms.ToTensor())
     assert load_encoder(network, device="cpu").predict([photo]).shape == (1, 5)
 
 
@@ -97,8 +97,8 @@ def test_mistakes_are_sentences(photo: np.ndarray) -> None:
     with pytest.raises(UserError, match="returns embeddings, not classes; use it with holdfast eval alone"):
         load_classifier("features:timm:resnet18")
     with pytest.raises(UserError, match="takes a network or a callable on images, not int"):
-        holdfast.features(3)
-    flat = load_encoder(holdfast.features(lambda images: np.zeros(len(images)), "flat"))
+        features(3)
+    flat = load_encoder(features(lambda images: np.zeros(len(images)), "flat"))
     with pytest.raises(SampleError, match=r"expected an array \(1, width\), got shape \(1,\)"):
         flat.predict([photo])
     with pytest.raises(UserError, match="return embeddings and embedded:vit_rho95 do not"):

@@ -29,11 +29,10 @@ from holdfast.api.runs import (
 )
 from holdfast.data import load_collection
 from holdfast.models import load_classifier
-from holdfast.models.encoders import features
 from holdfast.results import Results, open_run, report
 
 __all__ = [
-    "Results", "ask", "choose", "compare", "data_check", "evaluate", "explain", "features", "generate",
+    "Results", "ask", "choose", "compare", "data_check", "evaluate", "explain", "generate",
     "load_classifier", "load_collection", "mask", "mine", "mine_modes", "mine_remedy", "open_run", "parity", "perturb",
     "report", "segment", "synth", "train",
 ]  # fmt: skip

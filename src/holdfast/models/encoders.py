@@ -190,8 +190,14 @@ def features(model: Any, name: str = "", *, transform: Any = None) -> str:
         name: What the results call it; by default its own name.
         transform: Turns a PIL image into the tensor that a network takes.
 
+    Returns:
+        ``features:live:NAME``.
+
+    Raises:
+        UserError: The object is not a model.
+
     Examples:
-        >>> holdfast.features(lambda images: [image.mean((0, 1)) for image in images], "colour")
+        >>> features(lambda images: [image.mean((0, 1)) for image in images], "colour")
         'features:live:colour'
     """
     if not live.is_live(model):

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ PAGE = ROOT / "docs" / "seeds.md"
 PAPERS = ("fmr", "imagenet-d", "ximagenet-12")
 HEADER = ["there", "asks", "command", "writes", "limits"]
 BROWSER = "browser"
+STUDY = "holdfast study "
 _CODE = re.compile(r"^`([^`]+)`$")
 
 
@@ -65,13 +68,14 @@ def run(command: str, folder: Path, *, serves: bool) -> tuple[str, float]:
     """Run a command in a folder; return what went wrong, or "", and the seconds it took."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     started = time.monotonic()
-    with (folder / "last.log").open("w+", encoding="utf8") as log:
+    said = folder / f"command-{zlib.crc32(command.encode()):08x}.log"
+    with said.open("w+", encoding="utf8") as log:
         process = subprocess.Popen(
             ["bash", "-ec", command], cwd=folder, env=os.environ | {"PATH": path}, stdout=log, stderr=log,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            wrong = _asked(process, folder / "last.log") if serves else ""
+            wrong = _asked(process, said) if serves else ""
             code = 0 if serves else process.wait()
         finally:
             if process.poll() is None:
@@ -123,20 +127,33 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     done: dict[str, tuple[str, float]] = {}
     begun: dict[str, float] = {}
-    failed = 0
+    failed, started = 0, time.time() - 1
     wanted = [row for row in rows() if asked.paper in (None, row.paper) and re.search(asked.only, row.command)]
-    for row in wanted:
-        first = row.command not in done
-        if first:
-            begun[row.command] = 0 if asked.keep else time.time() - 1  # a resumed run need not write its files again
-            done[row.command] = run(row.command, asked.out, serves=row.writes == BROWSER)
-        wrong, seconds = done[row.command]
-        wrong = wrong or (missing(row.writes, asked.out, begun[row.command]) if row.writes != BROWSER else "")
-        failed += bool(wrong)
-        took = f"{seconds:6.1f} s" if first else "       –"
-        state = "FAILED" if wrong else "ok    "
-        print(f"{state} {took}  {row}  |  {row.command}  |  {wrong or row.writes}", flush=True)
-    total = sum(seconds for _, seconds in done.values())
+    studies = ThreadPoolExecutor(1)  # they use no run of another row, so they run next to the others
+    waiting = {
+        command: studies.submit(run, command, asked.out, serves=False)
+        for command in dict.fromkeys(row.command for row in wanted if row.command.startswith(STUDY))
+    }
+    try:
+        for row in wanted:
+            first = row.command not in done
+            if first:
+                begun[row.command] = started if row.command in waiting else time.time() - 1
+                study = waiting.get(row.command)
+                done[row.command] = (
+                    study.result() if study else run(row.command, asked.out, serves=row.writes == BROWSER)
+                )
+            wrong, seconds = done[row.command]
+            wrong = wrong or (
+                missing(row.writes, asked.out, 0 if asked.keep else begun[row.command]) if row.writes != BROWSER else ""
+            )
+            failed += bool(wrong)
+            took = f"{seconds:6.1f} s" if first else "       –"
+            state = "FAILED" if wrong else "ok    "
+            print(f"{state} {took}  {row}  |  {row.command}  |  {wrong or row.writes}", flush=True)
+    finally:
+        studies.shutdown(cancel_futures=True)
+    total = time.time() - started
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = spent.ru_utime + spent.ru_stime  # on a busy machine this says more than the clock
     print(f"{len(wanted)} rows, {len(done)} commands, {failed} failed, {total:.0f} s, {busy:.0f} s of processor time")

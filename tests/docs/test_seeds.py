@@ -88,6 +88,14 @@ def test_a_server_is_asked_for_its_page_and_stopped(tmp_path: Path) -> None:
     assert "printed no address" in papers.run("echo nothing", tmp_path, serves=True)[0]
 
 
+def test_rows_are_printed_in_order_also_if_a_study_runs_next_to_them(tmp_path: Path) -> None:
+    words = (sys.executable, ROOT / "docs" / "papers.py", "--out", tmp_path / "seeds", "--only", "pooling|ls nuis")
+    said = subprocess.run(words, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert [line[:2] for line in said.stdout.splitlines()] == ["ok", "ok", "2 "]
+    assert "study pooling" in said.stdout.splitlines()[0] and "0 failed" in said.stdout
+
+
 @pytest.mark.slow
 def test_every_row_runs(tmp_path: Path) -> None:
     said = subprocess.run(

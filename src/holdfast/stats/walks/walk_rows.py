@@ -127,7 +127,7 @@ def side_by_side(measures: pd.DataFrame) -> pd.DataFrame:
         for measure, short in SHORT.items():
             own = of.loc[measure]
             row |= {short: own["estimate"], f"{short}_low": own["low"], f"{short}_high": own["high"]}
-        rows.append(row | {"reason": of.loc["fmr", "reason"]})
+        rows.append(row | {"reason": of.loc["fmr", "reason"] or None})
     return pd.DataFrame(rows).drop(columns=[name for name in SETTING if name not in several])
 
 

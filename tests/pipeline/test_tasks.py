@@ -165,8 +165,8 @@ def test_a_task_of_another_package_has_rows_drops_verdicts_a_gate_and_a_report(p
 
 
 def test_the_rows_are_resumed(photos: Path, tmp_path: Path) -> None:
-    first = run(photos, tmp_path / "run", "meter:object").rows().sort_by("row_id")
-    again = run(photos, tmp_path / "run", "meter:object").rows().sort_by("row_id")
+    first = run(photos, tmp_path / "run", "meter:object").rows().sort_values("row_id", ignore_index=True)
+    again = run(photos, tmp_path / "run", "meter:object").rows().sort_values("row_id", ignore_index=True)
     assert again.equals(first)
 
 

@@ -195,6 +195,7 @@ def test_time_of_dense_and_sparse_walks_is_compared(tmp_path: Path) -> None:
     (run.path / WALK_TIMES / "b.json").write_text("[broken")
     said = words(page_of([run], tmp_path / "report"))
     assert said.count("2.00 s in the dense latent and 0.50 s in the sparse one, 75.0 % saved") == 2
+    assert "only runs that had the machine to themselves" in said
     time = table(tmp_path / "report", "walk_time")
     assert [row["latent"] for row in time] == ["dense", "sparse"] * 2
 

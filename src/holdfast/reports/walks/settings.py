@@ -103,7 +103,10 @@ def time(walks: ReportWalks) -> list[Part]:
         *first_columns(walks), Column("latent", "Latent"), Column("n", "Images", "integer"),
         Column("total", "Seconds", "number", digits=1), Column("each", "an image", "number", digits=3),
     ]  # fmt: skip
-    note = "Of the steps alone: encoding, decoding, model and oracle; images of one batch share its time."
+    note = (
+        "Of the steps alone: encoding, decoding, model and oracle; images of one batch share its time. By the clock, "
+        "so compare only runs that had the machine to themselves."
+    )
     return [Heading("Time"), Text([sentence]), Table("walk_time", "Time of the walks", frame, columns, note)]
 
 

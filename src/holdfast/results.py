@@ -412,7 +412,7 @@ class Results:
         rows = self.run.rows(["model", "condition", "variant", "parameters"])
         lines = [f"Results of {self.path}: {rows.num_rows:,} rows, one per image, condition and model"]
         settings = rows.group_by(["condition", "variant", "parameters"]).aggregate([]).to_pylist()
-        conditions = condition_names(tuple(setting.values()) for setting in settings).values()
+        conditions = map(typed_name, condition_names(tuple(setting.values()) for setting in settings).values())
         for column, words in (("model", map(str, rows["model"].unique().to_pylist())), ("condition", conditions)):
             names = sorted(words, key=lambda name: (name != ORIGINAL, name))
             rest = f" and {len(names) - 4} more" if len(names) > 5 else ""

@@ -262,7 +262,7 @@ def _broken() -> torch.nn.Module:
     ("data", "options", "sentence"),
     [
         (lambda: _Set(change=True), {"models": _Brightness()}, "changes between two readings"),
-        (lambda: _Set(offset=2), {"models": _Brightness()}, "label 3, but there are 3 classes"),
+        (lambda: _Set(offset=2), {"models": _Brightness()}, "the label 3; with 3 classes, expected 0 to 2"),
         (lambda: 7, {"models": _Brightness()}, "data is a folder or a name .* not int"),
         (lambda: {"images": [], "labels": []}, {"models": _Brightness()}, "at least one item"),
         (lambda: {"images": [1]}, {"models": _Brightness()}, "needs labels"),
@@ -342,7 +342,7 @@ def test_pictures_and_masks_keep_what_they_show(tmp_path: Path) -> None:
     PIL.Image.fromarray(np.eye(8, 10, dtype=np.uint8) * 255).save(tmp_path / "mask.png")
     masks = [tmp_path / "mask.png", str(tmp_path / "mask.png"), float("nan"), pd.NA]
     table = pd.DataFrame({"image": images, "label": "a", "mask": masks})
-    samples = load_collection(write_data(table, tmp_path)[0]).samples
+    samples = load_collection(write_data(table, tmp_path / "run")[0]).samples
     whole = deep.astype(np.uint16)
     for sample, wanted in zip(samples, (whole, np.rint(deep / 257), np.full((8, 10), 255), whole), strict=True):
         assert np.array_equal(NativeImage(sample.image).load()[..., 0], wanted)

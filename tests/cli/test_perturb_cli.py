@@ -84,7 +84,10 @@ def test_sparse_compares_masks(tmp_path: Path) -> None:
     [
         (["perturb", "here", "--models", "x"], "--out RUN"),
         (["perturb", "no-such-run", "--publish", "x"], "does not exist; holdfast eval makes a run"),
-        (["perturb", "run", "--find-sparse", "x", "--generator", "y"], "--generator does not go with --find-sparse"),
+        (
+            ["perturb", "run", "--find-sparse", "x", "--generator", "y"],
+            "--generator cannot be combined with --find-sparse",
+        ),
         (["perturb", "run", "--strength", "2"], "--strength goes with --find-sparse"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--oracle", "clip:embedded", "--out", "OUT"], "generators"),
         (["perturb", "diorama:test?n=2", "--models", MODEL, "--generator", "pixel:", "--out", "OUT"], "ls oracles"),

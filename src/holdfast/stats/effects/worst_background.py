@@ -56,7 +56,7 @@ class Arm:
         size = np.bincount(self.image, minlength=self.images)
         hits = np.bincount(self.image, self.right, self.images)
         comb = scipy_special.comb
-        value = comb(hits, k) / comb(size, k)
+        value = np.asarray(comb(hits, k) / comb(size, k), np.float64)
         fewer = np.minimum(k, size - 1)
         without = comb(hits[self.image] - self.right, fewer[self.image]) / comb(size - 1, fewer)[self.image]
         moved = without - (np.bincount(self.image, without, self.images) / size)[self.image]

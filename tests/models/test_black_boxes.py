@@ -337,8 +337,8 @@ def test_python_nan_is_one_images_trouble(boxes: str) -> None:
         ("python:{boxes}:brightnes", "did you mean brightness"),
         ("python:{boxes}:number", "neither callable"),
         ("python:{boxes}:unlabelled", "labels attribute or"),
-        ("python:{boxes}:shapeless", r"shape \(1,\) where \(1, 2\)"),
-        ("python:{boxes}:brightness?labels={labels}", r"shape \(1, 2\) where \(1, 4\)"),
+        ("python:{boxes}:shapeless", r"shape \(1,\), expected \(1, 2\)"),
+        ("python:{boxes}:brightness?labels={labels}", r"shape \(1, 2\), expected \(1, 4\)"),
     ],
 )
 def test_python_mistakes_are_sentences(name: str, sentence: str, boxes: str, labels_file: Path) -> None:

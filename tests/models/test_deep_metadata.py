@@ -23,5 +23,5 @@ def test_classes() -> None:
 def test_sparse_masks(tmp_path: Path) -> None:
     file = tmp_path / "mask.safetensors"
     save_file({"mask": np.ones(4, np.uint8)}, file, {"holdfast": DEEP})
-    with pytest.raises(UserError, match="no sparse mask"):
+    with pytest.raises(UserError, match="is not a mask of holdfast perturb --find-sparse"):
         read_mask(file)

@@ -77,5 +77,5 @@ def test_files_that_are_missing_or_broken(saved: Path) -> None:
         (saved / "config.json").write_text(broken)
         with pytest.raises(UserError, match="not a configuration"):
             load_classifier(f"local-dir:{saved}", device="cpu")
-    with pytest.raises(UserError, match="not a configuration"):
+    with pytest.raises(UserError, match="there is no configuration"):
         load_classifier(f"local-dir:{saved / 'nowhere'}", device="cpu")

@@ -100,8 +100,8 @@ def test_several_runs_speeds_from_a_file_and_limits(
     ("text", "message"),
     [
         ("model,seconds\na,1\n", "no column milliseconds"),
-        ("model,milliseconds\na,quick\n", "milliseconds is a number"),
-        ("model,milliseconds\na,-1\n", "milliseconds is a number"),
+        ("model,milliseconds\na,quick\n", "milliseconds must be a number of 0 or more"),
+        ("model,milliseconds\na,-1\n", "milliseconds must be a number of 0 or more"),
         ("model,milliseconds\na,1\na,2\n", "twice"),
         ("model,milliseconds\n,2\n", "no model"),
     ],

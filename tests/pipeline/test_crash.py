@@ -34,7 +34,7 @@ def wait_for_parts(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 @pytest.fixture
 def undisturbed(photos: Path, toy_models: str, tmp_path: Path, table_of: Table) -> list[dict[str, object]]:
     model = f"{toy_models}:colour?name=colour"
-    return table_of(holdfast.evaluate(photos, models=model, scenarios="all", out=tmp_path / "whole"))
+    return table_of(holdfast.evaluate(photos, models=model, scenarios="all", out=tmp_path / "whole").run)
 
 
 def test_kill_9_and_run_again(

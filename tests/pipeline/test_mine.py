@@ -259,7 +259,7 @@ def test_a_category_without_an_output(own_pool: Path, tmp_path: Path) -> None:
     table = pq.read_table(own_pool / "manifest.parquet").to_pandas()
     table.loc[table["label"] == "hen", "label"] = "walrus"
     table.to_parquet(own_pool / "manifest.parquet")
-    with pytest.raises(UserError, match=r"'walrus' is not an output of the model.*--labels"):
+    with pytest.raises(UserError, match=r"class 'walrus' is no output of the model.*--labels"):
         mine(spec_of(own_pool), tmp_path / "hard")
     labels = tmp_path / "labels.csv"
     labels.write_text("class,label\nwalrus,hen\n")

@@ -133,13 +133,13 @@ def test_what_is_no_mask_or_another_generators_is_a_sentence(run: Run, tmp_path:
     with pytest.raises(UserError, match="fitted to vqgan:other"):
         perturb(replace(SPEC, sparse=str(file)), tmp_path / "sparse")
     file.write_bytes(b"no tensors here")
-    with pytest.raises(UserError, match="no sparse mask"):
+    with pytest.raises(UserError, match="is not a mask of holdfast perturb --find-sparse"):
         read_mask(file)
     save_file({"mask": np.zeros((2, 2), np.uint8)}, file, metadata={"holdfast": json.dumps(facts)})
     with pytest.raises(UserError, match="nothing move"):
         read_mask(file)
     save_file({"weights": np.zeros((2, 2), np.uint8)}, file)
-    with pytest.raises(UserError, match="no sparse mask"):
+    with pytest.raises(UserError, match="is not a mask of holdfast perturb --find-sparse"):
         read_mask(file)
     with pytest.raises(UserError, match="did you mean matched"):
         fit_sparse(run, labels="mached")

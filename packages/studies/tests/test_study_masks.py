@@ -119,7 +119,7 @@ def test_settings_that_make_no_sense(said: list[str], answer: str, tmp_path: Pat
 
 
 def test_a_maker_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.annotate.u2netp.DISTRIBUTION", "no-such-package")
+    monkeypatch.setattr("holdfast.annotate.u2netp.MEMBER", "no/such/file")
     kinds, absent = kinds_of(["u2netp", "box"])
     assert [kind.name for kind in kinds] == ["box"]
     assert absent == ["u2netp"]
@@ -211,7 +211,7 @@ def test_own_pictures(tmp_path: Path) -> None:
     result = masks.run(StudyOptions(tmp_path / "out", settings, device="cpu"))
     assert result.note == ""
     assert "bias" not in result.findings[1].table  # type: ignore[operator]
-    assert result.facts["pictures"] == 24
+    assert result.facts["images"] == 24
 
 
 def test_pictures_without_masks(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd  # noqa: TID253 - a class here derives from DataFrame; results.py imports this module when asked
 
 from holdfast.core.errors import UserError, cannot_write
@@ -198,10 +199,10 @@ class RowFrame(ResultFrame):
         return pd.DataFrame(self)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        """Return a dictionary per row, None for what is missing."""
+        """Return a dictionary per row, None for what is missing and a list for several values."""
         plain = pd.DataFrame(self).astype(object)
         return [
-            {str(name): value for name, value in row.items()}
+            {str(name): value.tolist() if isinstance(value, np.ndarray) else value for name, value in row.items()}
             for row in plain.where(plain.notna(), None).to_dict("records")
         ]
 

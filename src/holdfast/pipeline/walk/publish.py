@@ -109,7 +109,7 @@ def publish(run: Run, out: Path) -> int:
         files[row["path"]] = file
     if any(path.relative_to(out).as_posix() not in files for path in out.rglob("*.png")):
         raise UserError(f"{out} holds images that this run did not make; name a new folder for --publish")
-    with writing(out):
+    with writing(out, CARD):
         for path, file in files.items():
             write_atomic(out / path, file.read_bytes())
         write_manifest(rows, out)

@@ -54,7 +54,7 @@ def test_large_masks_are_judged_as_small_ones() -> None:
 
 
 def test_sizes_must_agree() -> None:
-    with pytest.raises(ValueError, match="differ"):
+    with pytest.raises(ValueError, match=r"\(3, 4\) and the mask \(4, 3\) must have the same size"):
         mask_confidence(np.zeros((3, 4), np.float32), np.zeros((4, 3), np.bool_))
 
 

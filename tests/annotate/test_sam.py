@@ -190,7 +190,7 @@ def test_guidance_is_checked(sam: Sam) -> None:
     embedding = sam.embed(picture())
     with pytest.raises(UserError, match="draw a box"):
         sam.guided(embedding)
-    with pytest.raises(UserError, match="not in the image"):
+    with pytest.raises(UserError, match="the point 200, 3 must be in the image of 90 × 50 pixels"):
         sam.guided(embedding, inside=[(200, 3)])
 
 

@@ -123,6 +123,8 @@ def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.timeout(200)
 def test_a_part_that_fails_ends_the_demo_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "front").mkdir()
+    (tmp_path / "front" / ".lock").touch()  # a demo that was interrupted: its folder is its own
     (tmp_path / "pool").write_text("not a folder")
     code, printed = _end(_started(tmp_path))
     assert code != 0 and "pool" in printed and "Traceback" not in printed

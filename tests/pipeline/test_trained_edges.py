@@ -97,7 +97,7 @@ def test_masks_absent_where_needed(shapes: Path, tmp_path: Path) -> None:
     [
         ({"architectures": ""}, "no architecture was named"),
         ({"architectures": "timm:resnet5000"}, "no timm architecture is called 'resnet5000'"),
-        ({"architectures": "onnx:some.onnx"}, "an architecture to train is named timm:, "),
+        ({"architectures": "onnx:some.onnx"}, "an architecture to train must be named timm:, .* not 'onnx:some.onnx'"),
         ({"architectures": "timm:test_resnet?checkpoint_path=x"}, "takes no checkpoint_path here"),
         ({"architectures": "timm:test_resnet,timm:test_resnet"}, "two of the architectures have one name"),
         ({"architectures": "torch:resnet18@best.pth"}, "names weights; begin with them by pretrained="),

@@ -66,7 +66,7 @@ def wrong():
 
 def breaks():
     if not os.environ.get("MENDED"):
-        raise ValueError("an odd picture")
+        raise ValueError("an odd image")
 
 
 good, leaving, filling, mistaken = Model(), Model(leaves, 6), Model(fills, 6), Model(wrong, 6)

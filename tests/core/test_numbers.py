@@ -40,7 +40,9 @@ def test_sentences_and_tables_print_the_same_number(right: int, of: int) -> None
     wanted = by_hand(Fraction(min(right, of), of), 1)
     cell = Table("t", "", pd.DataFrame({"a": [share]}), [Column("a", "A", "percent")]).rows[0][0].text
     words = background_words("accuracy", Effect(of, share, 0.0, share, share, share, 0, 0, 1.0))
-    shown = re.findall(r"by ([\d.]+) points \(([\d.]+) to ([\d.]+) lost.*: ([\d.]+) % on a same", words)[0]
+    falls = r"falls by ([\d.]+) points? \(([\d.]+) to ([\d.]+) lost.*: ([\d.]+) % on a same"
+    stays = r"does not change \(([\d.]+) to ([\d.]+) points lost.*: ([\d.]+) % on a same"
+    shown = re.findall(falls if right else stays, words)[0]
     assert {cell, *shown, percent(share).removesuffix(" %")} == {wanted}
 
 

@@ -58,7 +58,7 @@ def holdfast_program(environment: dict[str, str], *words: str) -> subprocess.Com
 
 def test_a_verb_of_another_package_is_a_command_and_a_function(plugin: dict[str, str]) -> None:
     text = holdfast_program(plugin, "--help").stdout
-    assert "Company" in text and "Greet someone." in text and "Images and masks" in text
+    assert "Company" in text and "Greet somebody." in text and "Images and masks" in text
     assert "from greeting, cannot be loaded: verb 'lost' needs the package" in text
     said = holdfast_program(plugin, "greet-me", "Ada", "--times", "2")
     assert (said.returncode, said.stdout) == (0, "hello Ada\nhello Ada\n")

@@ -133,7 +133,7 @@ def test_ambiguous_names_need_keys(name: str, first: int, second: int, imagenet:
 
 
 def test_unmappable_class_names_the_nearest(imagenet: LabelSpace) -> None:
-    with pytest.raises(UserError, match=r"'golden_retreiver' is not an output .* golden retriever"):
+    with pytest.raises(UserError, match=r"'golden_retreiver' is no output of the model; nearest: golden retriever"):
         map_labels(["golden_retreiver"], {}, imagenet)
     near = r"for 'cat' tabby cat or tiger cat or Persian cat, for 'dog' .* dog or .* dog"
     with pytest.raises(UserError, match=near):
@@ -162,7 +162,7 @@ def test_indices_need_imagenets_outputs() -> None:
     keys = {"beagle": ClassKeys(imagenet_indices=(162,))}
     assert map_labels(["beagle"], keys, numbered).members == ((162,),)
     other = LabelSpace(tuple(f"thing {index}" for index in range(1000)))
-    with pytest.raises(UserError, match="'beagle' is not an output"):
+    with pytest.raises(UserError, match="'beagle' is no output of the model"):
         map_labels(["beagle"], keys, other)
 
 
@@ -231,7 +231,7 @@ def test_one_bad_row_leaves_the_others_alone() -> None:
 
 
 def test_wrong_shapes_and_labels() -> None:
-    with pytest.raises(UserError, match=r"shape \(2, 5\) where \(1, 5\)"):
+    with pytest.raises(UserError, match=r"shape \(2, 5\), expected \(1, 5\)"):
         outcomes(np.zeros((2, 5), np.float32), CATS, ["cat"])
     with pytest.raises(UserError, match="no class of the dataset is called 'cow'"):
         outcomes(np.zeros((1, 5), np.float32), CATS, ["cow"])

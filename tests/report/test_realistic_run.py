@@ -6,6 +6,7 @@ import inspect
 import re
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from made_runs import make_run
@@ -24,6 +25,8 @@ NEEDED = {"measure": ("accuracy",), "parity": MODELS, "plot": ("accuracy",)}
 OF_OTHER_RUNS = {
     "between": "datasets",
     "boxes": "detectors",
+    "concepts": "does not say which data",
+    "embedding": "no run of encoders",
     "fmr": "walk",
     "objects": "detectors",
     "questions": "question",
@@ -57,7 +60,15 @@ def test_the_parts_have_different_words_in_different_places(run: Results) -> Non
 
 
 def test_the_rows_of_a_run_can_be_grouped_and_joined(run: Results) -> None:
-    rows = run.rows()
+    frame = run.rows()
+    groups = frame.groupby(["model", "condition"], observed=True)
+    assert groups.ngroups == 36 and set(groups["correct"].count()) == {120} and set(groups["label"].nunique()) == {12}
+    short = pd.DataFrame({"condition": frame["condition"].unique(), "short": range(18)})
+    assert len(frame.merge(short)) == len(frame) == 4320
+
+
+def test_the_stored_rows_of_a_run_can_be_grouped_and_joined(run: Results) -> None:
+    rows = run.run.rows()
     counted = rows.group_by(["model", "condition"]).aggregate([("correct", "count"), ("label", "count_distinct")])
     assert counted.num_rows == 36
     assert set(counted["correct_count"].to_pylist()) == {120}

@@ -85,7 +85,7 @@ def test_eval_makes_rows_of_perturbers_and_resumes(tmp_path: Path) -> None:
     options: dict[str, Any] = {"models": "embedded:resnet_rho0", "scenarios": "nrtk:haze@3,nrtk:gaussian_noise?var=0.1"}
     run = holdfast.evaluate(photos, out=tmp_path / "run", **options)
     rows = run.rows().to_pandas()
-    assert set(rows["condition"]) == {"nrtk:haze", "nrtk:gaussian_noise"}
+    assert set(rows["condition"]) == {"nrtk:haze@3", "nrtk:gaussian_noise"}
     assert (rows["status"] == "ok").all() and '"version":10100' in rows["parameters"].iloc[-1].replace(" ", "")
     again = holdfast.evaluate(photos, out=tmp_path / "again", **options)
     assert set(again.run.rows()["row_id"].to_pylist()) == set(rows["row_id"])

@@ -57,7 +57,7 @@ BROKEN = {
     "uint8 image": ({}, lambda image, mask, **_: image.astype(np.float32)),
     "contiguous": ({}, lambda image, mask, **_: image.copy()[:, ::-1]),
     "without a mask that says so": ({}, lambda image, mask, **_: np.zeros((7, 7, 3), np.uint8)),
-    "does not fit": ({}, lambda image, mask, **_: Rendered(image.copy(), np.zeros((3, 2), bool))),
+    "must return a mask that fits": ({}, lambda image, mask, **_: Rendered(image.copy(), np.zeros((3, 2), bool))),
     "two images": ({}, lambda image, mask, **_: np.random.default_rng().integers(0, 255, image.shape, np.uint8)),
     "random or borrows": ({"donor": "other_class"}, lambda image, mask, **_: image.copy()),
     "one image from eight seeds": ({}, lambda image, mask, *, rng, **_: image.copy() ^ (rng.integers(9) > 99)),

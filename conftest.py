@@ -101,7 +101,8 @@ def table_of() -> Callable[..., list[dict[str, object]]]:
     """The rows of a run sorted by id, without what may differ between two runs of the same thing."""
 
     def read(run: object, drop: tuple[str, ...] = ("run_id",)) -> list[dict[str, object]]:
-        rows = run.rows().to_pylist()  # type: ignore[attr-defined]
+        stored = getattr(run, "run", run)  # of results, the stored table
+        rows = stored.rows().to_pylist()
         return [
             {key: round(v, 4) if isinstance(v, float) else v for key, v in row.items() if key not in drop}
             for row in sorted(rows, key=lambda row: row["row_id"])

@@ -146,4 +146,5 @@ def test_the_words_are_listed_as_a_file_of_nuisances(tmp_path: Path) -> None:
     assert run("ls", "categories", "--generator", "embedded:").stdout.split("\n")[:2] == ["lizard", "green lizard"]
     assert "takes any words" in run("ls", "nuisances", "--generator", "diffusers:x").stdout
     assert "--generator diorama:" in run("ls", "nuisances", code=2).stderr
-    assert "belongs to" in run("ls", "models", "--generator", "diorama:", code=2).stderr
+    said = run("ls", "models", "--generator", "diorama:", code=2).stderr
+    assert "--generator is for holdfast ls categories or nuisances only, not for ls models" in said

@@ -255,7 +255,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"engine": "spark"}, "--engine spark is not one of local, ray"),
+        ({"engine": "spark"}, "--engine must be one of local, ray, not spark"),
         ({"workers": "2:8"}, "--workers 2:8 is a range, which is for --engine ray"),
         ({"gpus": 1.0}, "--gpus is for --engine ray"),
         ({"address": "auto"}, "--address is for --engine ray"),

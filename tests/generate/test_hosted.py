@@ -122,7 +122,7 @@ def test_the_twelve_prompts_by_name(tmp_path: Path) -> None:
 
     prompts = prompts_for("diffusers:any", "ximagenet12", ["n02066245", "Ice_Cream", "cello"])
     assert "a whale in sea water" in prompts.classes["n02066245"] and "magazine" in prompts.classes["Ice_Cream"]
-    with pytest.raises(UserError, match="class of ximagenet12"):
+    with pytest.raises(UserError, match="no class with a prompt of ximagenet12 is called 'sofa'"):
         prompts_for("diffusers:any", "ximagenet12", ["whale", "sofa"])
 
 

@@ -49,6 +49,7 @@ def test_eval_from_s3_to_s3_is_eval_on_the_disk(
     elsewhere()
     there = Run.open("s3://bucket/run")
     assert table_of(there) == table_of(local)
+    assert local.rows().to_pylist() == local.run.rows().to_pylist()  # plain values, lists too
     assert {row["run_id"] for row in there.rows().to_pylist()} == {"run"}
     assert there.spec()["data"] == "s3://bucket/photos" and there.spec()["masks"] == "s3://bucket/photos/masks"
     assert not any(SECRET in path.read_text(errors="replace") for path in there.path.rglob("*.json"))

@@ -134,7 +134,7 @@ def test_datasets_and_models_handed_out_give_the_accuracy_of_a_run(tmp_path: Pat
         scenarios="original,gaussian_noise@5",
         out=tmp_path / "run",
     )
-    ours = metric_result(run, run.counts.models[0], "gaussian_noise@severity_5")
+    ours = metric_result(run, run.counts.models[0], "gaussian_noise@5")
     assert dict(theirs) == pytest.approx(dict(ours)) and 0 < ours["accuracy"] < 1 and ours["n"] == 24
     with pytest.raises(UserError, match="has no boxes"):
         BoxedImages("diorama:test?n=2&size=64")
@@ -200,7 +200,7 @@ def test_the_mask_moves_and_tensors_with_gradients_are_read(made: Any) -> None:
     assert listed.label == "light" and scores_of_labels(box).tolist() == pytest.approx([0.9])
     with pytest.raises(UserError, match="score that is not a number"):
         metric.update([scores[0] * np.nan], targets[:1], facts[:1])
-    with pytest.raises(UserError, match="not finite"):
+    with pytest.raises(UserError, match="needs boxes and scores that are finite numbers"):
         recall.update([BoxTarget(box.boxes, box.labels, scores[1:] * np.nan)], [box], facts[:1])
 
 

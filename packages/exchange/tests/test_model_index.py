@@ -71,7 +71,7 @@ def test_the_hub_makes_the_same_of_it_and_back(folder: Path) -> None:
         assert eval_results_to_model_index(name, results) == index
         (one,) = index[0]["results"]
         assert one["task"] == {"type": "image-classification", "name": "Image classification"}
-        assert one["dataset"]["type"] == "my-photos" and one["dataset"]["split"] == "test"
+        assert one["dataset"]["type"] == "my-images" and one["dataset"]["split"] == "test"
 
 
 def test_people_read_the_numbers_too(folder: Path) -> None:

@@ -124,7 +124,7 @@ def _check_kind(kind: str, folder: Path, shown: str) -> None:
     """Raise UserError for a folder of another kind, from which the library would build a mostly random model."""
     held = json_object(folder / "config.json").get("_class_name", kind)  # of no file, the library says it better
     if held != kind:
-        raise UserError(f"{shown} holds a {held}, which is no {kind}; choose the scheme of its kind")
+        raise UserError(f"{shown} holds a model of class {held}, not {kind}; choose the scheme of its class")
 
 
 def read_tensors(file: Path) -> dict[str, torch.Tensor]:

@@ -304,7 +304,7 @@ def test_links_folders_and_strange_files_are_refused(entry: Path) -> None:
     (board / "alone.parquet").write_bytes(b"")
     found = {problem.file: problem.message for problem in check(board)}
     assert "plain files" in found["link.json"]
-    assert "flat" in found["deep"]
+    assert "is a folder; a board has files only" in found["deep"]
     assert "not a file of an entry" in found["script.sh"]
     assert "not a file of an entry" in found["UPPER.json"]
     assert "without its entry" in found["alone.parquet"]

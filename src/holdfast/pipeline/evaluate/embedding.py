@@ -29,6 +29,7 @@ class EncoderTask(Task):
     """What does the embedding follow? ``details/embeddings`` has the vectors; there is no right or wrong."""
 
     name, title, protocol = EMBED, "embeddings without labels", "embedding"
+    hub = "image-feature-extraction"
     tables = MappingProxyType({"embeddings": EMBEDDINGS})
     required = "embeddings"
     supports = frozenset()

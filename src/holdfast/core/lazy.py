@@ -54,7 +54,7 @@ def import_torchvision() -> ModuleType:
     sys.modules |= {COMPILER: empty, utils: question}
     try:
         return importlib.import_module("torchvision")
-    except ImportError:  # of a version that asks for more
+    except (ImportError, AttributeError):  # of a version that asks for more
         pass
     finally:
         for name in (COMPILER, utils):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import first_line
+from holdfast.core.errors import first_line, out_of_memory
 from holdfast.core.lazy import torch
 from holdfast.scenarios.base.condition import Condition
 from holdfast.scenarios.tensors import arithmetic
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 Call = Callable[..., "Tensor"]
 """Calls a function of ``arithmetic`` with images, other tensors and constants: ``plain``, or ``fused``."""
+
+LOG = logging.getLogger(__name__)
 
 APART = 1e-3
 """How many values may differ by more than one from plain ones."""
@@ -27,8 +30,21 @@ def plain(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Te
 
 
 def fused(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Tensor:
-    """Return what the function's kernel returns, if it has one."""
-    return _kernels().get(function, function)(*tensors, **fixed)
+    """Return what the function's kernel returns, if it has one that has never failed."""
+    kernel = _kernels().get(function) if function not in _FAILED else None
+    if kernel is None:
+        return function(*tensors, **fixed)
+    try:
+        return kernel(*tensors, **fixed)
+    except Exception as error:  # at one size, say; a lack of memory is for the caller
+        if out_of_memory(error):
+            raise
+        LOG.warning("the kernel of %s failed and is not used again: %s", function.__name__, first_line(error))
+        _FAILED.add(function)
+        return function(*tensors, **fixed)
+
+
+_FAILED: set[Callable[..., Tensor]] = set()
 
 
 def proved_for(

@@ -108,11 +108,12 @@ def along(
     tile = _row_tile(columns_out)
     finish = 0 if bits is None else 1 if mixed is None else 2
     far = len(weights) // 2 >= source.shape[axis]
-    _along[count * channels * rows_out, triton.cdiv(columns_out, tile)](
-        source, target, images, _weights(weights, source.device), rows, columns, rows_out, columns_out,
-        1 << bits - 1 if bits else 0, bits or 0, float(gain), float(share), float(offset), taps=len(weights),
-        step=step, vertical=axis == 2, far=far, finish=finish, tile=tile, **EXACT,
-    )  # fmt: skip
+    with torch.cuda.device_of(source):
+        _along[count * channels * rows_out, triton.cdiv(columns_out, tile)](
+            source, target, images, _weights(weights, source.device), rows, columns, rows_out, columns_out,
+            1 << bits - 1 if bits else 0, bits or 0, float(gain), float(share), float(offset), taps=len(weights),
+            step=step, vertical=axis == 2, far=far, finish=finish, tile=tile, **EXACT,
+        )  # fmt: skip
     return target
 
 
@@ -150,9 +151,10 @@ def doubled(source: torch.Tensor, rows: int, columns: int, kind: torch.dtype) ->
     count, channels, rows_in, columns_in = source.shape
     target = source.new_empty((count, channels, rows, columns), dtype=kind)
     tile = _row_tile(columns)
-    _doubled[count * channels * rows, triton.cdiv(columns, tile)](
-        source, target, rows_in, columns_in, rows, columns, tile=tile
-    )
+    with torch.cuda.device_of(source):
+        _doubled[count * channels * rows, triton.cdiv(columns, tile)](
+            source, target, rows_in, columns_in, rows, columns, tile=tile
+        )
     return target
 
 
@@ -160,8 +162,8 @@ def doubled(source: torch.Tensor, rows: int, columns: int, kind: torch.dtype) ->
 def _turned(  # type: ignore[no-untyped-def]
     images, target, shifts, pixels, wrap: tl.constexpr, tile: tl.constexpr
 ):
-    image = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * tile + tl.arange(0, tile)
+    image = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * tile + tl.arange(0, tile)
     inside = place < pixels
     start = image * 3 * pixels + place
     red = tl.load(images + start, mask=inside, other=0).to(tl.float32)
@@ -193,7 +195,8 @@ def turn_hue(images: torch.Tensor, shifts: torch.Tensor, *, wrap: int) -> torch.
     """Return images with every hue turned by the shift of its image, in the arithmetic of OpenCV's 8-bit HSV."""
     images = images.contiguous()
     target, pixels = torch.empty_like(images), images.shape[2] * images.shape[3]
-    _turned[len(images), triton.cdiv(pixels, TILE)](images, target, shifts, pixels, wrap=wrap, tile=TILE, **EXACT)
+    with torch.cuda.device_of(images):
+        _turned[triton.cdiv(pixels, TILE), len(images)](images, target, shifts, pixels, wrap=wrap, tile=TILE, **EXACT)
     return target
 
 
@@ -202,8 +205,8 @@ def _composed(  # type: ignore[no-untyped-def]
     images, inside, others, target, pixels, first, second, third, kind: tl.constexpr, tile: tl.constexpr
 ):
     """Keep images inside masks; outside: 0 other images, 1 a colour, 2 grey, 3 each channel times a number."""
-    image = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * tile + tl.arange(0, tile)
+    image = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0) * tile + tl.arange(0, tile)
     exists = place < pixels
     kept = tl.load(inside + image * pixels + place, mask=exists, other=0) != 0
     start = image * 3 * pixels + place
@@ -249,10 +252,11 @@ def composed(
     images, inside = images.contiguous(), inside.contiguous()
     others = images if others is None else others.contiguous()
     target, pixels = torch.empty_like(images), images.shape[2] * images.shape[3]
-    _composed[len(images), triton.cdiv(pixels, _PIXELS)](
-        images, inside.view(torch.uint8), others, target, pixels, *map(int, numbers),
-        kind=kind, tile=_PIXELS,
-    )  # fmt: skip
+    with torch.cuda.device_of(images):
+        _composed[triton.cdiv(pixels, _PIXELS), len(images)](
+            images, inside.view(torch.uint8), others, target, pixels, *map(int, numbers),
+            kind=kind, tile=_PIXELS,
+        )  # fmt: skip
     return target
 
 
@@ -311,10 +315,11 @@ def resized(
     count, _, rows_in, columns_in = source.shape
     rows_out, columns_out = out.shape[2:]
     tile = _row_tile(columns_out)
-    _resized[count * rows_out, triton.cdiv(columns_out, tile)](
-        source, out, *rows, *columns, rows_in, columns_in, rows_out, columns_out, row_taps=rows[1].shape[1],
-        column_taps=columns[1].shape[1], rows_first=rows_first, tile=tile,
-    )  # fmt: skip
+    with torch.cuda.device_of(source):
+        _resized[count * rows_out, triton.cdiv(columns_out, tile)](
+            source, out, *rows, *columns, rows_in, columns_in, rows_out, columns_out, row_taps=rows[1].shape[1],
+            column_taps=columns[1].shape[1], rows_first=rows_first, tile=tile,
+        )  # fmt: skip
     return out
 
 
@@ -332,7 +337,8 @@ def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, kind
     """Return (images − mean) / std, the channels of a pixel side by side, as those of ``images`` are."""
     target = torch.empty_like(images, dtype=kind)
     values = images.numel()
-    _normalised[(triton.cdiv(values, _PIXELS),)](images, target, mean, std, values, tile=_PIXELS)
+    with torch.cuda.device_of(images):
+        _normalised[(triton.cdiv(values, _PIXELS),)](images, target, mean, std, values, tile=_PIXELS)
     return target
 
 
@@ -364,10 +370,11 @@ def pooled(images: torch.Tensor, size: int, stride: int, padding: int) -> torch.
     rows_out, columns_out = ((side + 2 * padding - size) // stride + 1 for side in (rows, columns))
     target = images.new_empty((count, rows_out, columns_out, channels)).movedim(-1, 1)
     tile = 1024
-    _pooled[count * rows_out, triton.cdiv(columns_out * channels, tile)](
-        images, target, rows, columns, rows_out, columns_out, channels, size=size, stride=stride, padding=padding,
-        tile=tile,
-    )  # fmt: skip
+    with torch.cuda.device_of(images):
+        _pooled[count * rows_out, triton.cdiv(columns_out * channels, tile)](
+            images, target, rows, columns, rows_out, columns_out, channels, size=size, stride=stride, padding=padding,
+            tile=tile,
+        )  # fmt: skip
     return target
 
 
@@ -403,7 +410,8 @@ def unshuffled(images: torch.Tensor, before: int, rows: int, columns: int, width
     count, channels, rows_in, columns_in = images.shape
     target = images.new_empty((count, rows, columns, width)).movedim(-1, 1)
     tile = 1024
-    _unshuffled[count * rows, triton.cdiv(columns * width, tile)](
-        images, target, rows_in, columns_in, rows, columns, before, channels=channels, width=width, tile=tile
-    )
+    with torch.cuda.device_of(images):
+        _unshuffled[count * rows, triton.cdiv(columns * width, tile)](
+            images, target, rows_in, columns_in, rows, columns, before, channels=channels, width=width, tile=tile
+        )
     return target

@@ -61,7 +61,7 @@ def _followed(cube: Floats, seed: int) -> dict[str, Any]:
     if np.square(cube).sum() < 1e-9 * len(cube):
         return {"reason": "the embedding is the same for every image"}
     for name, share in variance_shares(cube).items():
-        row |= Estimate(max(share.value, 0.0), share.low, share.high).within(SHARE).row(name)
+        row |= Estimate(min(max(share.value, 0.0), 1.0), share.low, share.high).within(SHARE).row(name)
     rng = np.random.default_rng(seed)
     for name, turned in (("background", cube), ("object", cube.swapaxes(0, 1))):
         orders = (np.argsort(rng.random(turned.shape[:2]), axis=1) for _ in range(_SHUFFLES))
@@ -100,11 +100,17 @@ def _without_each(cube: Floats) -> Floats:
     return _estimated(cells.sum() - cells.sum(1), rows.sum() - rows, left, middle, n - 1, m)
 
 
+def _part(own: Any, ground: Any) -> Any:
+    """Return the background's part of what object and background explain together; 0 if that is nothing."""
+    total = np.asarray(own + ground, np.float64)
+    return np.divide(ground, total, out=np.zeros_like(total), where=total > 0)
+
+
 _SHARES: Mapping[str, Callable[[Floats], Any]] = {
     "object": lambda parts: parts[0] / parts.sum(0),
     "background": lambda parts: parts[1] / parts.sum(0),
     "residual": lambda parts: parts[2] / parts.sum(0),
-    "part": lambda parts: parts[1] / (parts[0] + parts[1]),
+    "part": lambda parts: _part(*np.maximum(parts[:2], 0)),
 }
 
 

@@ -108,7 +108,10 @@ class _Mean:
         self._sources, self._settings = units["source_id"].to_numpy(), settings
 
     def of(self, values: Floats) -> float:
-        return float((values * self.weights).sum())
+        known = np.isfinite(values)
+        if not known.any():
+            return float("nan")
+        return float((values[known] * self.weights[known]).sum() / (1 if known.all() else self.weights[known].sum()))
 
     def __call__(self, values: Floats, noise: float, freedom: float) -> Estimate:
         mean = self.of(values)
@@ -141,7 +144,7 @@ def fooling_backgrounds(
         rest = (failures[other.image] - wrong) / np.maximum(size[other.image] - 1, 1)
         names = units.attrs["donors"]
         for donor in range(len(names)):
-            own = (other.donor == donor) & known[other.image]
+            own = (other.donor == donor) & (known & (size > 1))[other.image]
             if not own.any():
                 continue
             more = wrong[own] - rest[own]
@@ -168,13 +171,16 @@ def _arms(rows: pd.DataFrame, outcome: Outcome) -> Iterator[tuple[str, pd.DataFr
         if not set(SWEEPS) <= set(count.columns):
             continue
         least = count[[*SWEEPS]].min(axis=1)
+        least = least[least > 0]  # images without a mask, or without donors, have no such rows
+        if least.empty:
+            continue
         most = np.sort(least.to_numpy())[len(least) // 10]
         if most < 1:
             continue
         units = own.drop_duplicates("unit").set_index("unit")[["label", "source_id"]].sort_index()
-        units = units[least.reindex(units.index) >= most]
+        units = units[least.reindex(units.index, fill_value=0) >= most]
         original = own[own["condition"] == ORIGINAL].groupby("unit")["right"].mean()
-        units["original"] = original.reindex(units.index) if len(original) else 1.0
+        units["original"] = original.reindex(units.index) if len(original) else float("nan")
         arms = []
         for side in (SAME, OTHER):
             part = own[(own["condition"] == side) & own["unit"].isin(units.index)].sort_values(["unit", "donor_id"])

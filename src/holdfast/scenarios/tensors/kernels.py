@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
@@ -32,6 +33,12 @@ def _kernel(function: Any) -> Any:
     return triton.jit(
         function, do_not_specialize=[name for name in _NUMBERS if name in names and name not in constants]
     )
+
+
+def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
+    """Return a context in which kernels are launched on the GPU of a tensor."""
+    context: AbstractContextManager[object] = torch.cuda.device_of(tensor)  # type: ignore[no-untyped-call]
+    return context
 
 
 def _row_tile(width: int) -> int:
@@ -108,7 +115,7 @@ def along(
     tile = _row_tile(columns_out)
     finish = 0 if bits is None else 1 if mixed is None else 2
     far = len(weights) // 2 >= source.shape[axis]
-    with torch.cuda.device_of(source):
+    with _on(source):
         _along[count * channels * rows_out, triton.cdiv(columns_out, tile)](
             source, target, images, _weights(weights, source.device), rows, columns, rows_out, columns_out,
             1 << bits - 1 if bits else 0, bits or 0, float(gain), float(share), float(offset), taps=len(weights),
@@ -151,7 +158,7 @@ def doubled(source: torch.Tensor, rows: int, columns: int, kind: torch.dtype) ->
     count, channels, rows_in, columns_in = source.shape
     target = source.new_empty((count, channels, rows, columns), dtype=kind)
     tile = _row_tile(columns)
-    with torch.cuda.device_of(source):
+    with _on(source):
         _doubled[count * channels * rows, triton.cdiv(columns, tile)](
             source, target, rows_in, columns_in, rows, columns, tile=tile
         )
@@ -195,7 +202,7 @@ def turn_hue(images: torch.Tensor, shifts: torch.Tensor, *, wrap: int) -> torch.
     """Return images with every hue turned by the shift of its image, in the arithmetic of OpenCV's 8-bit HSV."""
     images = images.contiguous()
     target, pixels = torch.empty_like(images), images.shape[2] * images.shape[3]
-    with torch.cuda.device_of(images):
+    with _on(images):
         _turned[triton.cdiv(pixels, TILE), len(images)](images, target, shifts, pixels, wrap=wrap, tile=TILE, **EXACT)
     return target
 
@@ -252,7 +259,7 @@ def composed(
     images, inside = images.contiguous(), inside.contiguous()
     others = images if others is None else others.contiguous()
     target, pixels = torch.empty_like(images), images.shape[2] * images.shape[3]
-    with torch.cuda.device_of(images):
+    with _on(images):
         _composed[triton.cdiv(pixels, _PIXELS), len(images)](
             images, inside.view(torch.uint8), others, target, pixels, *map(int, numbers),
             kind=kind, tile=_PIXELS,
@@ -315,7 +322,7 @@ def resized(
     count, _, rows_in, columns_in = source.shape
     rows_out, columns_out = out.shape[2:]
     tile = _row_tile(columns_out)
-    with torch.cuda.device_of(source):
+    with _on(source):
         _resized[count * rows_out, triton.cdiv(columns_out, tile)](
             source, out, *rows, *columns, rows_in, columns_in, rows_out, columns_out, row_taps=rows[1].shape[1],
             column_taps=columns[1].shape[1], rows_first=rows_first, tile=tile,
@@ -337,7 +344,7 @@ def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, kind
     """Return (images − mean) / std, the channels of a pixel side by side, as those of ``images`` are."""
     target = torch.empty_like(images, dtype=kind)
     values = images.numel()
-    with torch.cuda.device_of(images):
+    with _on(images):
         _normalised[(triton.cdiv(values, _PIXELS),)](images, target, mean, std, values, tile=_PIXELS)
     return target
 
@@ -370,7 +377,7 @@ def pooled(images: torch.Tensor, size: int, stride: int, padding: int) -> torch.
     rows_out, columns_out = ((side + 2 * padding - size) // stride + 1 for side in (rows, columns))
     target = images.new_empty((count, rows_out, columns_out, channels)).movedim(-1, 1)
     tile = 1024
-    with torch.cuda.device_of(images):
+    with _on(images):
         _pooled[count * rows_out, triton.cdiv(columns_out * channels, tile)](
             images, target, rows, columns, rows_out, columns_out, channels, size=size, stride=stride, padding=padding,
             tile=tile,
@@ -410,7 +417,7 @@ def unshuffled(images: torch.Tensor, before: int, rows: int, columns: int, width
     count, channels, rows_in, columns_in = images.shape
     target = images.new_empty((count, rows, columns, width)).movedim(-1, 1)
     tile = 1024
-    with torch.cuda.device_of(images):
+    with _on(images):
         _unshuffled[count * rows, triton.cdiv(columns * width, tile)](
             images, target, rows_in, columns_in, rows, columns, before, channels=channels, width=width, tile=tile
         )

@@ -57,7 +57,7 @@ reader.labels = ("day", "night")
 
 
 def early_rows(folder: Path) -> Iterator[Row]:
-    """Time of a check in rounds of a model that leans on the background, 200 images without masks."""
+    """Time of a check in rounds of a model that relies on the background, 200 images without masks."""
     photographs(folder / "early", 200)
     shutil.rmtree(folder / "early" / "masks")
     for path in (folder / "early" / "images" / "night").iterdir():

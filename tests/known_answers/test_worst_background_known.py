@@ -12,6 +12,7 @@ from PIL import Image
 
 import holdfast
 from holdfast.core.errors import UserError
+from holdfast.stats.effects.worst_background import fooling_backgrounds, worst_background
 
 CLASSES, EACH, DRAWS = ("a", "b", "c"), 8, 7
 FOOLERS = ("a/0", "b/1")
@@ -117,3 +118,18 @@ def test_the_page_has_curve_control_backgrounds_and_images(results) -> None:
     ):
         assert words in section, words
     assert "draw_3" not in page.replace(section, ""), "sweeps have a section of their own and no rows elsewhere"
+
+
+def test_of_originals_that_were_not_evaluated_nothing_is_said(results) -> None:
+    rows = results.run.rows().to_pandas()
+    rows = rows[rows["condition"] != "original"]
+    assert worst_background(rows)["original"].isna().all() and len(worst_background(rows))
+    assert fooling_backgrounds(rows).empty  # it is not known which objects are right as they are
+
+
+def test_images_that_were_on_no_background_do_not_hide_the_others(results) -> None:
+    rows = results.run.rows().to_pandas()
+    left_out = set(sorted(set(rows["sample_id"]))[::5])  # a fifth, as if they had no mask
+    some = rows[(rows["condition"] == "original") | ~rows["sample_id"].isin(left_out)]
+    table = worst_background(some)
+    assert set(table["n"]) == {len(set(rows["sample_id"]) - left_out)}

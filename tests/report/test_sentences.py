@@ -57,7 +57,7 @@ def faults(text: str) -> list[str]:
     """Return what a sentence claims without having it."""
     found = []
     if re.search(r"\b(nan|NaN|None(?! of)|inf)\b|\bof 0\b(?! steps|[.,]\d)|  ", text):
-        found.append("a value that is none")
+        found.append("a missing value")
     for first, second in re.findall(rf"\bfrom {VALUE}(?: \([^()]*\))? to {VALUE}", text):
         if first == second:
             found.append(f"from {first} to {second}")
@@ -139,7 +139,7 @@ CLAIM = (
         ("from background (40 %) to background (40 %)", "from background to background"),
         ("Accuracy falls by 0.0 points.", "a loss of 0.0"),
         ("Blur costs most (0.0 points over the models).", ""),
-        ("It is right in nan % of them.", "a value that is none"),
+        ("It is right in nan % of them.", "a missing value"),
     ],
 )
 def test_the_rules_find_the_known_faults(text: str, fault: str) -> None:

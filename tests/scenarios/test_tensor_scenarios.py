@@ -21,6 +21,7 @@ from holdfast.pipeline.donors import DonorPool
 from holdfast.pipeline.samples import over_matte, render_conditions
 from holdfast.scenarios import parse_conditions, render
 from holdfast.scenarios.tensors import (
+    arithmetic,
     batches,
     donor_backgrounds,
     fused,
@@ -273,7 +274,7 @@ for height, width in ((15, 22), (5, 7)):
     images[0, :, :2] = torch.tensor([[0, 255], [255, 0], [7, 7]]).view(3, 2, 1)  # hues at the ends of their ranges
     masks, known = torch.rand(1, height, width) < 0.5, {"sample_ids": ["a"], "donors": images.flip(3)}
     slow = render_batch(conditions, images, masks, call=fused.plain, **known)
-    fast = render_batch(conditions, images, masks, call=fused.fused, **known)
+    fast = render_batch(conditions, images, masks, call=fused.by_kernel, **known)
     for condition in conditions:
         apart = (slow[condition].short() - fast[condition].short()).abs()
         assert apart.max() <= 1, (condition.name, int(apart.max()))
@@ -295,5 +296,16 @@ def test_kernels_that_spoil_pictures_or_do_not_run_are_not_used():
 
     assert "would differ" in fused.unlike(spoiled, STATIC, (2, 3, 20, 30), "cpu")
     assert fused.unlike(lambda *_, **__: 1 / 0, STATIC, (2, 3, 20, 30), "cpu") == "division by zero"
+    assert fused.unlike(render_batch, STATIC, (2, 3, 20, 30), "cpu")  # no GPU: a kernel that fails is a reason
     how, reason = proved_for(spoiled, STATIC, (2, 3, 20, 30), "cpu")
     assert how is fused.plain and "would differ" in reason
+
+
+def test_a_kernel_that_fails_later_gives_way_to_plain_arithmetic(monkeypatch, caplog):
+    monkeypatch.setattr(fused, "_FAILED", set())
+    images, masks = (tensor(part) for part in noise(2, 12, 15, 3))
+    known = {"sample_ids": ["a", "b"], "donors": images}
+    slow = render_batch(STATIC, images, masks, **known)
+    fast = render_batch(STATIC, images, masks, call=fused.fused, **known)  # on a CPU every kernel fails
+    assert all(torch.equal(fast[one], slow[one]) for one in STATIC)
+    assert arithmetic.turn_hue in fused._FAILED and "is not used again" in caplog.text

@@ -8,7 +8,14 @@ import pyarrow as pa
 import pytest
 from promises.trials_encoders import crossed
 
-from holdfast.stats.effects.embedding import _components, _without_each, embeddings, nearest_images, variance_shares
+from holdfast.stats.effects.embedding import (
+    _components,
+    _part,
+    _without_each,
+    embeddings,
+    nearest_images,
+    variance_shares,
+)
 
 
 def table(cube: np.ndarray, **columns: object) -> tuple[pa.Table, pa.Table]:
@@ -99,3 +106,8 @@ def test_incomplete_and_useless_embeddings() -> None:
     assert row["background"] == pytest.approx(kept["background"].value)
     assert embeddings(*table(cube[:2])).iloc[0]["reason"].startswith("needs 3 objects on each of 3 backgrounds")
     assert "the same for every image" in embeddings(*table(np.ones((4, 4, 3)))).iloc[0]["reason"]
+
+
+def test_the_background_has_no_part_in_an_explanation_of_nothing() -> None:
+    assert _part(np.zeros(()), np.zeros(())) == 0
+    assert _part(np.array([3.0, 0.0]), np.array([1.0, 0.0])).tolist() == [0.25, 0.0]

@@ -29,13 +29,17 @@ def plain(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Te
     return function(*tensors, **fixed)
 
 
+def by_kernel(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Tensor:
+    """Return what the function's kernel returns, if it has one; raise whatever that raises."""
+    return _kernels().get(function, function)(*tensors, **fixed)
+
+
 def fused(function: Callable[..., Tensor], *tensors: Tensor, **fixed: Any) -> Tensor:
-    """Return what the function's kernel returns, if it has one that has never failed."""
-    kernel = _kernels().get(function) if function not in _FAILED else None
-    if kernel is None:
+    """Do what ``by_kernel`` does, and from the first failure of a kernel on what ``plain`` does in its place."""
+    if function in _FAILED:
         return function(*tensors, **fixed)
     try:
-        return kernel(*tensors, **fixed)
+        return by_kernel(function, *tensors, **fixed)
     except Exception as error:  # at one size, say; a lack of memory is for the caller
         if out_of_memory(error):
             raise
@@ -71,7 +75,7 @@ def unlike(
         with torch.no_grad():
             slow, fast = (
                 render(conditions, images, masks, sample_ids=names, donors=images.flip(3).contiguous(), call=call)
-                for call in (plain, fused)
+                for call in (plain, by_kernel)
             )
             for condition in conditions:
                 apart = (slow[condition].short() - fast[condition].short()).abs()
